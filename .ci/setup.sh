@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Installs what fusefs needs and only that.
+#   setup.sh system        Debian packages of tools that are not there yet
+#   setup.sh python VENV   a virtual environment with fusefs and its development tools
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+has() { command -v "$1" >/dev/null 2>&1; }
+
+# The first Python on PATH that is new enough.
+find_python() {
+    local candidate
+    for candidate in python3 python3.14 python3.13 python3.12 python3.11; do
+        if has "$candidate" &&
+            "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    return 1
+}
+
+missing_packages() {
+    has fusermount3 || echo fuse3
+    has pkg-config || echo pkg-config
+    { has pkg-config && pkg-config --exists fuse3; } || echo libfuse3-dev
+    { has cc && printf '#include <stdio.h>\n' | cc -E - >/dev/null 2>&1; } || echo gcc libc6-dev
+    local python
+    if python=$(find_python); then
+        local version
+        version=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
+        "$python" -c 'import ensurepip, venv' 2>/dev/null || echo "$version-venv"
+        [ -e "$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] ||
+            echo "$version-dev"
+    else
+        echo python3 python3-venv python3-dev
+    fi
+    # What the demo and the tests run in a mount.
+    has bwrap || echo bubblewrap
+    has git || echo git
+    has rg || echo ripgrep
+    has rsync || echo rsync
+    has sqlite3 || echo sqlite3
+    has getfattr || echo attr
+    has getfacl || echo acl
+    has setpriv || echo util-linux
+}
+
+install_system() {
+    local packages sudo=()
+    mapfile -t packages < <(missing_packages | tr ' ' '\n' | sort -u)
+    [ "${#packages[@]}" -eq 0 ] && return
+    if ! has apt-get; then
+        echo "Missing: ${packages[*]} (Debian's names). Install them and run this again." >&2
+        exit 1
+    fi
+    [ "$(id -u)" -eq 0 ] || sudo=(sudo)
+    echo "Installing: ${packages[*]}" >&2
+    "${sudo[@]}" apt-get update -q
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
+        "${packages[@]}"
+}
+
+install_python() {
+    local venv=$1 python
+    python=$(find_python) || {
+        echo "No python3 >= 3.11 on PATH." >&2
+        exit 1
+    }
+    # A virtual environment does not survive a move of its folder or a change of its Python.
+    "$venv/bin/python" -c '' 2>/dev/null && "$venv/bin/python" -m pip --version >/dev/null 2>&1 ||
+        "$python" -m venv --clear "$venv"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+}
+
+case "${1-}" in
+system) install_system ;;
+python) install_python "${2:?folder of the virtual environment}" ;;
+*)
+    sed -n '2,4p' "$0" >&2
+    exit 2
+    ;;
+esac

@@ -1,0 +1,39 @@
+# `make demo` and `make test` each work on their own on a fresh Debian machine.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help setup demo test lint clean
+
+help:
+	@echo "make demo    show the access rules at work on two mounted sessions"
+	@echo "make test    run every test"
+	@echo "make lint    ruff, mypy --strict, and the import rule of the rooms"
+	@echo "make setup   install what is missing, make $(VENV)"
+	@echo "make clean   remove $(VENV) and everything generated"
+
+# Debian packages are looked at every time (it costs milliseconds); the virtual environment is
+# made again only when pyproject.toml changes.
+setup:
+	@.ci/setup.sh system
+	@$(MAKE) --no-print-directory $(STAMP)
+
+$(STAMP): pyproject.toml .ci/setup.sh
+	@.ci/setup.sh python $(VENV)
+	@touch $@
+
+demo: setup
+	@docs/demo.sh $(BIN)/fusefs
+
+test: setup
+	@$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_architecture.py
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
