@@ -1,0 +1,1 @@
+"""The contract as pure code: paths, levels, views, answers. Nothing here does I/O."""

@@ -1,0 +1,1 @@
+"""Faces for people and programs: the command line, the conformance runner."""

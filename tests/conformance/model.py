@@ -1,0 +1,229 @@
+"""A session on a tree kept in a dictionary, decided by the contract read word by word.
+
+It holds the vectors themselves against the contract: a vector that this model does not answer
+as it says is wrong, or the contract has a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from fusefs.contract import errors
+from fusefs.contract.kinds import Kind
+from fusefs.contract.levels import Level
+from fusefs.contract.listing import ListedEntry, format_listing
+from fusefs.contract.paths import ROOT, Path, decode, is_at_or_below, render, resolve
+from fusefs.contract.sessions import SessionSpec, World
+from tests.contract import naive
+
+Nodes = dict[Path, "bytes | str | None"]
+"""Path to a file's bytes, a link's target, or None for a directory."""
+
+MAX_LINKS = 40
+
+
+class Described(NamedTuple):
+    kind: Kind
+    level: Level
+
+
+class Entry(NamedTuple):
+    name: str
+    stat: Described
+
+
+class ModelSession:
+    def __init__(self, nodes: Nodes, spec: SessionSpec) -> None:
+        self.nodes = nodes
+        self.spec = spec
+        self.rules = spec.rules()
+
+    def stat(self, path: str) -> Described:
+        at = self._existing(path)
+        return Described(self._kind(at), self._level(at))
+
+    def list(self, path: str) -> list[Entry]:
+        at = self._existing(path)
+        if self._kind(at) != Kind.DIR:
+            raise errors.NotADirectory(render(at))
+        below = (p for p in self.nodes if p[:-1] == at != p and naive.visible(self.rules, p))
+        return [Entry(decode(p[-1]), Described(self._kind(p), self._level(p))) for p in below]
+
+    def listing(self, path: str) -> str:
+        return format_listing(
+            (ListedEntry(e.name, e.stat.kind.name.lower(), e.stat.level) for e in self.list(path)),
+            world=self.spec.world,
+            directory_level=self._level(self._walk(path)),
+        )
+
+    def read(self, path: str) -> bytes:
+        at = self._existing(path)
+        if self._kind(at) == Kind.DIR:
+            return self.listing(path).encode()
+        content = self.nodes[at]
+        assert isinstance(content, bytes)
+        return content
+
+    def write(self, path: str, data: bytes) -> None:
+        at = self._creatable(path)
+        if at in self.nodes:
+            if self._kind(at) == Kind.DIR:
+                raise errors.IsADirectory(render(at))
+            self._need_stage(at)
+        else:
+            self._make_parents(at)
+        self.nodes[at] = data
+
+    def mkdir(self, path: str) -> None:
+        at = self._creatable(path)
+        if at not in self.nodes:
+            self._make_parents(at)
+            self.nodes[at] = None
+        elif self._kind(at) != Kind.DIR:
+            raise errors.AlreadyExists(render(at))
+
+    def rm(self, path: str) -> None:
+        at = self._existing(path, follow=False)
+        if at == ROOT:
+            raise errors.MountBusy("/")
+        self._need_parent(at)
+        self._need_removable(at)
+        for below in [p for p in self.nodes if is_at_or_below(p, at)]:
+            del self.nodes[below]
+
+    def mv(self, path: str, target: str) -> None:
+        source = self._walk(path, follow=False)
+        to = self._creatable(target, follow=False)
+        if source not in self.nodes:
+            raise errors.NotFound(render(source))
+        if to in self.nodes and not (is_at_or_below(to, source) and to != source):
+            raise errors.AlreadyExists(render(to))
+        if is_at_or_below(to, source):
+            raise errors.InvalidArgument(f"Not moved: {render(to)} is inside {render(source)}.")
+        self._need_parent(source)
+        self._need_parent(to)
+        self._need_directory(to[:-1])
+        self._need_removable(source)
+        self._need_stage(to[:-1])
+        self._need_stage(to)
+        if self._kind(source) == Kind.DIR:
+            self._refuse_by_rules(to)
+        for below in [p for p in self.nodes if is_at_or_below(p, source)]:
+            self.nodes[to + below[len(source) :]] = self.nodes.pop(below)
+
+    def symlink(self, path: str, target: str) -> None:
+        at = self._creatable(path, follow=False)
+        if self.spec.world is World.CHAT:
+            raise errors.NotPermitted(render(at), "a symbolic link")
+        if at in self.nodes:
+            raise errors.AlreadyExists(render(at))
+        self._need_parent(at)
+        self._need_directory(at[:-1])
+        self._need_stage(at)
+        self.nodes[at] = target
+
+    def _level(self, path: Path) -> Level:
+        return naive.level(self.rules, path)
+
+    def _kind(self, path: Path) -> Kind:
+        node = self.nodes[path]
+        if node is None:
+            return Kind.DIR
+        return Kind.FILE if isinstance(node, bytes) else Kind.SYMLINK
+
+    def _unseen(self, path: Path) -> errors.ContractError:
+        text = naive.unseen_text(self.rules, path)
+        denied = text.startswith("Access denied")
+        return (errors.AccessDenied if denied else errors.NotFound)(render(path))
+
+    def _walk(self, text: str, *, follow: bool = True, creating: bool = False) -> Path:
+        """Return where `text` leads in the view, through links; it is visible."""
+        left = list(resolve(text, self.spec.directory))
+        at: Path = ROOT
+        links = 0
+        while True:
+            if not naive.visible(self.rules, at):
+                # Passages are gone through, whatever is there.
+                if not (left and naive.passage(self.rules, at)):
+                    full = (*at, *left)
+                    raise errors.AccessDenied(render(full)) if creating else self._unseen(full)
+            elif at in self.nodes:
+                node = self.nodes[at]
+                if isinstance(node, str) and (left or follow):
+                    links += 1
+                    if links > MAX_LINKS:
+                        raise errors.LinkLoop(render(at))
+                    left = [*resolve(node, at[:-1]), *left]
+                    at = ROOT
+                    continue
+                if isinstance(node, bytes) and left:
+                    raise errors.NotADirectory(render(at))
+            if not left:
+                return at
+            at = (*at, left.pop(0))
+
+    def _creatable(self, text: str, *, follow: bool = True) -> Path:
+        return self._walk(text, follow=follow, creating=True)
+
+    def _existing(self, text: str, *, follow: bool = True) -> Path:
+        at = self._walk(text, follow=follow)
+        if not self._is_there(at):
+            raise errors.NotFound(render(at))
+        return at
+
+    def _is_there(self, at: Path) -> bool:
+        return at in self.nodes and all(self.nodes.get(at[:n], b"") is None for n in range(len(at)))
+
+    def _need_stage(self, at: Path) -> None:
+        if self._level(at) < Level.STAGE:
+            raise errors.ReadOnly(render(at))
+
+    def _need_parent(self, at: Path) -> None:
+        """Nothing comes or goes directly inside a passage."""
+        if naive.passage(self.rules, at[:-1]):
+            raise errors.AccessDenied(render(at[:-1]))
+
+    def _need_directory(self, at: Path) -> None:
+        if at not in self.nodes:
+            raise errors.NotFound(render(at))
+        if self._kind(at) != Kind.DIR:
+            raise errors.NotADirectory(render(at))
+
+    def _make_parents(self, at: Path) -> None:
+        missing = next(n for n in range(len(at) + 1) if self._is_missing(at[:n]))
+        self._need_parent(at[:missing])
+        self._need_stage(at)
+        for length in range(missing, len(at)):
+            self._need_stage(at[:length])
+        for length in range(missing, len(at)):
+            self.nodes[at[:length]] = None
+
+    def _is_missing(self, at: Path) -> bool:
+        return naive.visible(self.rules, at) and at not in self.nodes
+
+    def _need_removable(self, at: Path) -> None:
+        if self._kind(at) == Kind.DIR:
+            self._refuse_by_rules(at)
+        else:
+            self._need_stage(at)
+
+    def _refuse_by_rules(self, at: Path) -> None:
+        text = naive.refusal_text(self.rules, at)
+        if text is not None:
+            path = text.removeprefix("Access denied: ").removeprefix("Read-only: ").split(" ")[0]
+            raise (errors.AccessDenied if text.startswith("A") else errors.ReadOnly)(path)
+
+
+def planted(tree: Mapping[str, object]) -> Nodes:
+    """Return the nodes of a vector's tree, parents included."""
+    nodes: Nodes = {ROOT: None}
+    for text, value in tree.items():
+        path = resolve(text)
+        for length in range(len(path)):
+            nodes[path[:length]] = None
+        if isinstance(value, Mapping):
+            nodes[path] = str(value["link"])
+        else:
+            nodes[path] = None if value is None else str(value).encode()
+    return nodes
