@@ -1,0 +1,195 @@
+"""Verifying a whole instance: what it holds must agree with itself, byte by byte."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from fusefs.contract.kinds import Kind
+from fusefs.contract.paths import render
+from fusefs.store import journal, keys, nodes, trash
+from fusefs.store.content import hash_file
+from fusefs.store.instance import Instance
+from fusefs.store.kv import Reader, after_prefix
+from fusefs.store.nodes import Located
+from fusefs.store.records import EMPTY_SHA256, Record, State, unpack
+from fusefs.store.scratch import scratch_record
+
+Progress = Callable[[str], None]
+_TOPS = (keys.ROOT_ID, keys.TRASH_ID, keys.ORPHANS_ID)
+
+
+@dataclass(slots=True)
+class CheckReport:
+    """What a check found. Sizes in bytes.
+
+    Attributes:
+        problems: one line each; empty when the instance is whole.
+    """
+
+    problems: list[str] = field(default_factory=list)
+    nodes: int = 0
+    directories: int = 0
+    files: int = 0
+    contents: int = 0
+    bytes: int = 0
+    journal_records: int = 0
+
+
+def check(instance: Instance, *, progress: Progress = lambda step: None) -> CheckReport:
+    """Verify everything in the instance as one snapshot has it."""
+    report = CheckReport()
+    # Replays what a process that died left behind, so that it is checked as well.
+    with instance.kv.write():
+        pass
+    with instance.kv.read() as txn:
+        progress("checking entries")
+        directories = _check_entries(instance, txn, report)
+        progress("checking directories")
+        report.problems += _check_directories(txn, directories)
+        progress("checking nodes")
+        report.problems += _check_places(txn, report)
+        progress("checking content")
+        report.problems += _check_small(txn, report)
+        report.problems += _check_large(instance, report)
+        progress("checking the journal")
+        report.problems += journal.verify(txn)
+        report.journal_records = journal.last(txn)
+        report.problems += _check_trash(instance, txn)
+    return report
+
+
+def _check_entries(instance: Instance, txn: Reader, report: CheckReport) -> dict[int, int]:
+    """Check every entry; return the directories with their parents."""
+    directories: dict[int, int] = {}
+    current_parent, parent_is_directory = -1, True
+    for key, raw in txn.range(keys.ENTRIES, after_prefix(keys.ENTRIES)):
+        parent, name = keys.to_number(key[1:]), key[9:]
+        try:
+            record = unpack(raw)
+        except ValueError:
+            report.problems.append(f"entry {name!r} of node {parent}: its record is damaged")
+            continue
+        located = Located(parent, name, record)
+        report.nodes += 1
+        if parent != current_parent:
+            current_parent, parent_is_directory = parent, parent == 0 or _is_directory(txn, parent)
+        if not parent_is_directory:
+            report.problems.append(f"{_name(txn, located)}: its parent is no directory")
+        if txn.get(keys.node(record.id)) != key[1:]:
+            report.problems.append(f"{_name(txn, located)}: node {record.id} stands elsewhere")
+        if record.kind == Kind.DIR:
+            directories[record.id] = parent
+            report.directories += 1
+        elif record.kind == Kind.FILE:
+            report.files += 1
+            report.problems += _check_file(instance, txn, located)
+        elif record.kind not in (Kind.SYMLINK, Kind.FIFO, Kind.SOCKET, Kind.MOUNT):
+            report.problems.append(f"{_name(txn, located)}: unknown kind {record.kind}")
+    return directories
+
+
+def _is_directory(txn: Reader, node_id: int) -> bool:
+    try:
+        return nodes.locate(txn, node_id).record.kind in (Kind.DIR, Kind.MOUNT)
+    except (FileNotFoundError, ValueError):
+        return False
+
+
+def _check_file(instance: Instance, txn: Reader, located: Located) -> Iterator[str]:
+    record = located.record
+    state = record.content_state
+    if len(record.tail) != len(EMPTY_SHA256):
+        yield f"{_name(txn, located)}: its content has no hash"
+    elif state == State.DRAFT:
+        draft = txn.get(keys.draft(record.id))
+        if draft is None or len(draft) != record.size:
+            yield f"{_name(txn, located)}: its draft is missing or of another size"
+    elif state == State.SCRATCH:
+        found = scratch_record(txn, record.id)
+        if found is None or not instance.scratches.path(found.serial).exists():
+            yield f"{_name(txn, located)}: its scratch file is missing"
+    else:
+        size = _content_size(instance, txn, record)
+        if size is None:
+            yield f"{_name(txn, located)}: its content is missing"
+        elif size != record.size:
+            yield f"{_name(txn, located)}: it has {size} bytes, not {record.size}"
+
+
+def _content_size(instance: Instance, txn: Reader, record: Record) -> int | None:
+    small = instance.content.small(txn, record.tail)
+    if small is not None:
+        return len(small)
+    try:
+        return os.stat(instance.content.path(record.tail)).st_size
+    except FileNotFoundError:
+        return None
+
+
+def _check_directories(txn: Reader, parents: dict[int, int]) -> Iterator[str]:
+    """Check that every directory hangs below one of the tops."""
+    connected = set(_TOPS)
+    for start in parents:
+        way = []
+        at = start
+        while at not in connected and at not in way:
+            way.append(at)
+            at = parents.get(at, 0)
+            if at == 0:
+                break
+        if at in connected:
+            connected.update(way)
+        elif at in (start, 0):
+            yield f"directory {start}: no way leads to it from the root"
+
+
+def _check_places(txn: Reader, report: CheckReport) -> Iterator[str]:
+    count = 0
+    for key, place in txn.range(keys.NODES, after_prefix(keys.NODES)):
+        count += 1
+        if txn.get(keys.ENTRIES + place) is None:
+            yield f"node {keys.to_number(key[1:])}: it is in no directory"
+    if count != report.nodes:
+        yield f"there are {report.nodes} entries, but {count} nodes"
+    for prefix, what in ((keys.DRAFTS, "draft"), (keys.XATTRS, "attribute")):
+        for key, _ in txn.range(prefix, after_prefix(prefix)):
+            if txn.get(keys.node(keys.to_number(key[1:]))) is None:
+                yield f"{what} of node {keys.to_number(key[1:])}: there is no such node"
+
+
+def _check_small(txn: Reader, report: CheckReport) -> Iterator[str]:
+    for key, value in txn.range(keys.CONTENT, after_prefix(keys.CONTENT)):
+        report.contents += 1
+        report.bytes += len(value)
+        if hashlib.sha256(value).digest() != key[1:]:
+            yield f"content {key[1:].hex()}: its bytes are damaged"
+
+
+def _check_large(instance: Instance, report: CheckReport) -> Iterator[str]:
+    for sha256, file in instance.content.all_large():
+        report.contents += 1
+        with file.open("rb") as reader:
+            report.bytes += os.fstat(reader.fileno()).st_size
+            if hash_file(reader.fileno()) != sha256:
+                yield f"content {sha256.hex()}: its bytes are damaged"
+
+
+def _check_trash(instance: Instance, txn: Reader) -> Iterator[str]:
+    for entry in trash.records(txn):
+        if entry.node:
+            try:
+                in_trash = nodes.locate(txn, entry.node).parent == keys.TRASH_ID
+            except FileNotFoundError:
+                in_trash = False
+            if not in_trash:
+                yield f"trash entry {entry.id}: what it removed is not there"
+        elif not (instance.folder / "trash" / f"{entry.id:016x}").is_dir():
+            yield f"trash entry {entry.id}: its folder is missing"
+
+
+def _name(txn: Reader, located: Located) -> str:
+    path = nodes.path_of(txn, located.record.id)
+    return f"node {located.record.id}" if path is None else render(path)

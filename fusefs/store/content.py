@@ -1,0 +1,93 @@
+"""Content by SHA-256: small in the ordered store, large as files that never change."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from fusefs.store import keys
+from fusefs.store.kv import Reader, Writer
+from fusefs.store.records import EMPTY_SHA256
+
+INLINE_MAX = 64 << 10
+"""Content up to this many bytes is kept in the ordered store."""
+CHUNK = 1 << 20
+"""How many bytes of a file are handled at a time."""
+
+
+class ContentStore:
+    """The content of an instance."""
+
+    def __init__(self, folder: Path) -> None:
+        """Keep large content below `folder`."""
+        self._folder = folder
+
+    def put_small(self, txn: Writer, data: bytes) -> bytes:
+        """Store at most `INLINE_MAX` bytes and return their SHA-256."""
+        if not data:
+            return EMPTY_SHA256
+        sha256 = hashlib.sha256(data).digest()
+        key = keys.CONTENT + sha256
+        if txn.get(key) is None:
+            txn.put(key, data)
+        return sha256
+
+    def small(self, txn: Reader, sha256: bytes) -> bytes | None:
+        """Return content that is kept in the ordered store, or None."""
+        if sha256 == EMPTY_SHA256:
+            return b""
+        return txn.get(keys.CONTENT + sha256)
+
+    def path(self, sha256: bytes) -> Path:
+        """Return where large content of this hash is kept."""
+        name = sha256.hex()
+        return self._folder / name[:2] / name[2:]
+
+    def open_large(self, sha256: bytes) -> int:
+        """Open large content for reading and return the file descriptor.
+
+        Raises:
+            FileNotFoundError: it is not there.
+        """
+        return os.open(self.path(sha256), os.O_RDONLY | os.O_CLOEXEC)
+
+    def adopt(self, source: Path, sha256: bytes) -> None:
+        """Make the file `source` (synced, never written again) the content of `sha256`.
+
+        Called with the writer lock held, so that the collector cannot take it away between
+        here and the record that refers to it. The file keeps its old name as well.
+        """
+        target = self.path(sha256)
+        if target.exists():
+            return
+        target.parent.mkdir(exist_ok=True)
+        source.chmod(0o400)
+        target.hardlink_to(source)
+        sync_folder(target.parent)
+
+    def all_large(self) -> Iterator[tuple[bytes, Path]]:
+        """Yield hash and file of all large content."""
+        for shelf in sorted(self._folder.iterdir()):
+            for file in sorted(shelf.iterdir()):
+                yield bytes.fromhex(shelf.name + file.name), file
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in `folder` survive the loss of power."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def hash_file(fd: int) -> bytes:
+    """Return the SHA-256 of a whole open file. May block."""
+    digest = hashlib.sha256()
+    offset = 0
+    while chunk := os.pread(fd, CHUNK, offset):
+        digest.update(chunk)
+        offset += len(chunk)
+    return digest.digest()

@@ -1,0 +1,146 @@
+"""What an instance defines beside its tree: sessions, and what is bound into the tree."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from fusefs.contract.paths import Path, render, resolve
+from fusefs.contract.sessions import SECRET_SIZE, SessionSpec
+from fusefs.store import journal, keys
+from fusefs.store.journal import Op
+from fusefs.store.kv import Reader, Writer, after_prefix
+
+if TYPE_CHECKING:
+    from fusefs.store.instance import Instance
+
+
+def rules_generation(txn: Reader) -> bytes:
+    """Return a value that changes whenever a session or a bind does."""
+    return txn.get(keys.META_RULES) or b""
+
+
+def _define(instance: Instance, txn: Writer, op: Op, name: str, actor: str) -> None:
+    """Journal a definition that changed, so that every process compiles its rules anew."""
+    seq = journal.append(
+        txn, time=time.time_ns(), process=instance.process, actor=actor, op=op,
+        path=os.fsencode(name),
+    )  # fmt: skip
+    txn.put(keys.META_RULES, keys.number(seq))
+    instance.journalled()
+
+
+class SessionTable:
+    """The sessions that an instance defines."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+
+    def get(self, name: str) -> SessionSpec:
+        """Return the session called `name`.
+
+        Raises:
+            KeyError: there is none.
+        """
+        with self._instance.kv.read() as txn:
+            return session_in(txn, name)
+
+    def names(self) -> list[str]:
+        """Return the names of all sessions, sorted."""
+        with self._instance.kv.read() as txn:
+            pairs = txn.range(keys.SESSIONS, after_prefix(keys.SESSIONS))
+            return [key[1:].decode() for key, _ in pairs]
+
+    def put(self, spec: SessionSpec, actor: str) -> SessionSpec:
+        """Define or redefine a session; it takes effect at once in every face."""
+        if not spec.secret:
+            spec = replace(spec, secret=secrets.token_bytes(SECRET_SIZE))
+        value = json.dumps(spec.to_json()).encode()
+        with self._instance.kv.write() as txn:
+            txn.put(keys.SESSIONS + spec.name.encode(), value)
+            _define(self._instance, txn, Op.SESSION, spec.name, actor)
+        self._instance.commit()
+        return spec
+
+    def remove(self, name: str, actor: str) -> None:
+        """Remove a session; its live mounts show nothing from then on.
+
+        Raises:
+            KeyError: there is none.
+        """
+        with self._instance.kv.write() as txn:
+            session_in(txn, name)
+            txn.delete(keys.SESSIONS + name.encode())
+            _define(self._instance, txn, Op.SESSION, name, actor)
+        self._instance.commit()
+
+
+def session_in(txn: Reader, name: str) -> SessionSpec:
+    """Return the session called `name` as `txn` has it.
+
+    Raises:
+        KeyError: there is none.
+    """
+    raw = txn.get(keys.SESSIONS + name.encode())
+    if raw is None:
+        raise KeyError(name)
+    return SessionSpec.from_json(json.loads(raw))
+
+
+class BindSpec(NamedTuple):
+    """What is bound at a path of the tree.
+
+    Attributes:
+        backend: which kind of backend serves it.
+        source: where that backend finds it (a folder of the host).
+    """
+
+    backend: str
+    source: str
+
+
+class BindTable:
+    """What is bound into the tree, by path."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+
+    def all(self) -> dict[Path, BindSpec]:
+        """Return everything that is bound."""
+        with self._instance.kv.read() as txn:
+            return _binds_in(txn)
+
+    def put(self, path: Path, spec: BindSpec, actor: str) -> None:
+        """Bind `spec` at `path`."""
+        self._change(path, spec, actor)
+
+    def remove(self, path: Path, actor: str) -> None:
+        """Take away what is bound at `path`.
+
+        Raises:
+            KeyError: nothing is.
+        """
+        self._change(path, None, actor)
+
+    def _change(self, path: Path, spec: BindSpec | None, actor: str) -> None:
+        with self._instance.kv.write() as txn:
+            binds = _binds_in(txn)
+            if spec is None:
+                del binds[path]
+            else:
+                binds[path] = spec
+            value = {render(where): list(what) for where, what in binds.items()}
+            txn.put(keys.META_BINDS, json.dumps(value).encode())
+            _define(self._instance, txn, Op.BIND, render(path), actor)
+        self._instance.commit()
+
+
+def _binds_in(txn: Reader) -> dict[Path, BindSpec]:
+    raw = txn.get(keys.META_BINDS)
+    if raw is None:
+        return {}
+    return {resolve(path): BindSpec(*what) for path, what in json.loads(raw).items()}

@@ -1,0 +1,263 @@
+"""An instance: one folder that holds one tree, shared by all processes that open it.
+
+::
+
+    data.mdb, lock.mdb      the ordered store (LMDB)
+    redo.log, writer.lock   the batch that is not committed yet; who may write
+    objects/ab/cdef...      large content by SHA-256, never changed
+    scratch/                large content being written
+    trash/                  what was removed from host directories
+    run/                    bells and locks of live processes, logs
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from fusefs.contract.kinds import Kind
+from fusefs.store import bell as bells
+from fusefs.store import keys, nodes
+from fusefs.store.bell import Bell
+from fusefs.store.content import ContentStore
+from fusefs.store.definitions import BindTable, SessionTable
+from fusefs.store.journal import Journal
+from fusefs.store.kv import KV, Writer
+from fusefs.store.lmdb_kv import LmdbKV
+from fusefs.store.records import Record
+from fusefs.store.scratch import ScratchFiles
+
+FORMAT = 1
+"""The format this program reads and writes."""
+
+_FOLDERS = ("objects", "scratch", "trash", "run")
+_LONGEST_TOUCH = 500
+
+
+class InstanceError(Exception):
+    """The instance cannot be used as asked; the message is for people."""
+
+
+class Instance:
+    """One open instance. For one thread; use it as a context manager.
+
+    Attributes:
+        folder: where it is.
+        process: this process's random id among those that have the instance open.
+        kv: the ordered store.
+        content: content by hash.
+        scratches: large content being written.
+        journal, sessions, binds: see their classes.
+        bell: wakes other processes and is rung by them.
+    """
+
+    @classmethod
+    def init(cls, folder: Path | str) -> Instance:
+        """Make a new instance in `folder`, which is empty or missing, and open it.
+
+        Raises:
+            InstanceError: there is one already, or the folder holds other things.
+        """
+        folder = Path(folder).absolute()
+        if (folder / "data.mdb").exists():
+            raise InstanceError(f"{folder} is an instance already.")
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise InstanceError(f"{folder} is not an empty folder: give a new one.")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o700)
+            for name in _FOLDERS:
+                (folder / name).mkdir()
+        except OSError as error:
+            raise InstanceError(f"Cannot make {folder}: {error.strerror}.") from error
+        instance = cls(folder, deferred=False)
+        with instance.kv.write() as txn:
+            _lay_out(txn)
+        return instance
+
+    @classmethod
+    def open(cls, folder: Path | str, *, deferred: bool = False) -> Instance:
+        """Open the instance in `folder`.
+
+        Args:
+            folder: the instance.
+            deferred: group commits and log mutations meanwhile (a mounted session does).
+
+        Raises:
+            InstanceError: it is none, or of a format this program does not know.
+        """
+        folder = Path(folder).absolute()
+        if not (folder / "data.mdb").exists():
+            raise InstanceError(
+                f"{folder} is not an instance. Make one with: fusefs --instance {folder} init"
+            )
+        try:
+            instance = cls(folder, deferred=deferred)
+        except OSError as error:
+            raise InstanceError(f"Cannot open {folder}: {error.strerror or error}.") from error
+        try:
+            instance._check_format()
+        except InstanceError:
+            instance.close()
+            raise
+        return instance
+
+    def __init__(self, folder: Path, *, deferred: bool) -> None:
+        self.folder = folder
+        self.process = secrets.randbits(63)
+        self._touched: set[int] = set()
+        self._journal_rung = False
+        self.bell = Bell(folder / "run", self.process)
+        self._life = _hold_life_lock(folder / "run", self.process)
+        self.kv: KV
+        self._lmdb = LmdbKV.open(
+            folder, deferred=deferred, on_wait=lambda: self.bell.ring(bells.HURRY)
+        )
+        self.kv = self._lmdb
+        self._lmdb.on_commit.append(self._tell_others)
+        self.content = ContentStore(folder / "objects")
+        self.scratches = ScratchFiles(folder / "scratch")
+        self.journal = Journal(self.kv)
+        self.sessions = SessionTable(self)
+        self.binds = BindTable(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Commit what is open and close the instance."""
+        self.commit()
+        self._lmdb.on_commit.remove(self._tell_others)
+        self._lmdb.close()
+        self.bell.close()
+        os.close(self._life)
+        with contextlib.suppress(FileNotFoundError):
+            (self.folder / "run" / _life_name(self.process)).unlink()
+
+    def _check_format(self) -> None:
+        with self.kv.read() as txn:
+            raw = txn.get(keys.META_FORMAT)
+        if raw is None:
+            raise InstanceError(f"{self.folder} is not a whole instance: it has no format.")
+        found = keys.to_number(raw)
+        if found > FORMAT:
+            raise InstanceError(
+                f"{self.folder} has format {found}; this fusefs knows formats up to {FORMAT}. "
+                "Install a newer fusefs."
+            )
+
+    # Group commit.
+
+    def try_lock_writer(self) -> bool:
+        """Take the writer lock if it is free: the next mutation then does not wait."""
+        return self._lmdb.try_lock_writer()
+
+    @property
+    def pending(self) -> bool:
+        """There are mutations that are not committed yet."""
+        return self._lmdb.pending
+
+    @property
+    def commit_after(self) -> float:
+        """Seconds that a batch of mutations may stay open."""
+        return self._lmdb.commit_after
+
+    def commit(self) -> None:
+        """Make all mutations durable and tell the other processes.
+
+        Raises:
+            OSError: the disk refused; acknowledged mutations are kept and tried again.
+        """
+        self._lmdb.commit()
+        self._tell_others()
+
+    def _tell_others(self) -> None:
+        """Ring for what was committed, or written to scratch files."""
+        if self._journal_rung:
+            self._journal_rung = False
+            self.bell.ring(bells.JOURNAL)
+        if self._touched:
+            touched, self._touched = sorted(self._touched), set()
+            for at in range(0, len(touched), _LONGEST_TOUCH):
+                ids = touched[at : at + _LONGEST_TOUCH]
+                self.bell.ring(bells.TOUCHED + b"".join(map(keys.number, ids)))
+
+    def journalled(self) -> None:
+        """Note that the open batch has journal records: others are told at its commit."""
+        self._journal_rung = True
+
+    def touch(self, node_id: int) -> None:
+        """Note that a file's bytes changed without a journal record."""
+        self._touched.add(node_id)
+
+    @property
+    def touched(self) -> bool:
+        """There are changes that the other processes were not told of."""
+        return bool(self._touched) or self._journal_rung
+
+    # Processes.
+
+    def live_processes(self) -> set[int]:
+        """Return the ids of all processes that have the instance open; sweep up after others."""
+        alive = set()
+        run = self.folder / "run"
+        for file in run.glob("process.*"):
+            process = int(file.name.partition(".")[2], 16)
+            if process == self.process or _is_locked(file):
+                alive.add(process)
+            else:
+                file.unlink(missing_ok=True)
+                (run / f"bell.{process:016x}").unlink(missing_ok=True)
+        return alive
+
+    def sizes(self) -> tuple[int, int]:
+        """Return (bytes used, bytes reserved) of the ordered store."""
+        return self._lmdb.sizes()
+
+
+def _life_name(process: int) -> str:
+    return f"process.{process:016x}"
+
+
+def _hold_life_lock(run: Path, process: int) -> int:
+    """Hold a lock that the kernel drops when this process dies."""
+    fd = os.open(run / _life_name(process), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    return fd
+
+
+def _is_locked(file: Path) -> bool:
+    try:
+        fd = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _lay_out(txn: Writer) -> None:
+    now = time.time_ns()
+    txn.put(keys.META_FORMAT, keys.number(FORMAT))
+    txn.put(keys.META_INSTANCE, secrets.token_bytes(16))
+    for node_id in (keys.ROOT_ID, keys.TRASH_ID, keys.ORPHANS_ID):
+        mode = 0o755 if node_id == keys.ROOT_ID else 0o700
+        record = Record(
+            Kind.DIR, 0, mode, os.geteuid(), os.getegid(), 0, now, now, now, now, node_id, b""
+        )
+        nodes.place(txn, 0, keys.number(node_id), record)

@@ -1,0 +1,207 @@
+"""The journal: every committed change, in order.
+
+It serves three: other processes learn from it what to drop from their kernels' caches, the
+index finds its work in it, and people read in it who changed what. It is append-only, and
+each record carries a hash over itself and the one before, so that none can be altered or
+taken out unnoticed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+from itertools import islice
+from typing import NamedTuple
+
+from fusefs.store import keys
+from fusefs.store.kv import KV, Reader, Writer
+
+_HEADER = struct.Struct("<qQBBBQQQQHHI")
+_CHAIN_BYTES = 32
+_NO_CHAIN = bytes(_CHAIN_BYTES)
+
+
+class Op(IntEnum):
+    """What a record says was done; numbered as on disk."""
+
+    CREATE = 1
+    WRITE = 2
+    ATTRIBUTES = 3
+    XATTR = 4
+    REMOVE = 5
+    RENAME = 6
+    EXCHANGE = 7
+    RESTORE = 8
+    SESSION = 9
+    BIND = 10
+    PURGE = 11
+
+
+class JournalRecord(NamedTuple):
+    """One change.
+
+    Attributes:
+        seq: position in the journal, from 1.
+        time: nanoseconds since the epoch.
+        process: random id of the process that wrote it.
+        actor: the session's name, or ``-`` for the person at the CLI.
+        op: what was done.
+        node: id of the node concerned (0: none).
+        parent: id of its directory (before a move), 0 where the entry did not change.
+        name: its name there.
+        new_parent: the directory after a move, else 0.
+        new_name: the name after a move.
+        replaced: id of the node that the move replaced or was exchanged with, else 0.
+        path: the absolute path, ``/``-separated (a session's or bind's name for those); for
+            a move the old and the new one, with a NUL between them.
+        before: SHA-256 of the content before, or b"".
+        after: SHA-256 of the content after, or b"".
+    """
+
+    seq: int
+    time: int
+    process: int
+    actor: str
+    op: Op
+    node: int
+    parent: int
+    name: bytes
+    new_parent: int
+    new_name: bytes
+    replaced: int
+    path: bytes
+    before: bytes
+    after: bytes
+
+
+def _pack(record: JournalRecord) -> bytes:
+    actor = record.actor.encode()
+    return b"".join(
+        (
+            _HEADER.pack(
+                record.time,
+                record.process,
+                record.op,
+                len(actor),
+                (1 if record.before else 0) | (2 if record.after else 0),
+                record.node,
+                record.parent,
+                record.new_parent,
+                record.replaced,
+                len(record.name),
+                len(record.new_name),
+                len(record.path),
+            ),
+            actor,
+            record.name,
+            record.new_name,
+            record.path,
+            record.before,
+            record.after,
+        )
+    )
+
+
+def _unpack(seq: int, raw: bytes) -> JournalRecord:
+    (time, process, op, actor_size, hashes, node, parent, new_parent, replaced, *sizes) = (
+        _HEADER.unpack_from(raw)
+    )
+    at = _HEADER.size
+    parts = []
+    both = (32 if hashes & 1 else 0, 32 if hashes & 2 else 0)
+    for size in (actor_size, *sizes, *both):
+        parts.append(raw[at : at + size])
+        at += size
+    actor, name, new_name, path, before, after = parts
+    return JournalRecord(
+        seq, time, process, actor.decode(), Op(op), node, parent, name, new_parent, new_name,
+        replaced, path, before, after,
+    )  # fmt: skip
+
+
+def append(
+    txn: Writer,
+    *,
+    time: int,
+    process: int,
+    actor: str,
+    op: Op,
+    node: int = 0,
+    parent: int = 0,
+    name: bytes = b"",
+    new_parent: int = 0,
+    new_name: bytes = b"",
+    replaced: int = 0,
+    path: bytes = b"",
+    before: bytes = b"",
+    after: bytes = b"",
+) -> int:
+    """Add a record in `txn` and return its sequence number."""
+    head = txn.get(keys.META_JOURNAL) or keys.number(0) + _NO_CHAIN
+    seq = keys.to_number(head) + 1
+    record = JournalRecord(
+        seq, time, process, actor, op, node, parent, name, new_parent, new_name, replaced, path,
+        before, after,
+    )  # fmt: skip
+    raw = _pack(record)
+    chain = _link(head[8:], seq, raw)
+    txn.put(keys.JOURNAL + keys.number(seq), raw + chain)
+    txn.put(keys.META_JOURNAL, keys.number(seq) + chain)
+    return seq
+
+
+def _link(chain: bytes, seq: int, raw: bytes) -> bytes:
+    return hashlib.sha256(chain + keys.number(seq) + raw).digest()
+
+
+def last(txn: Reader) -> int:
+    """Return the sequence number of the newest record in `txn`, 0 where there is none."""
+    return keys.to_number(txn.get(keys.META_JOURNAL) or bytes(8))
+
+
+def records_after(txn: Reader, seq: int) -> Iterator[JournalRecord]:
+    """Yield the records after `seq`, oldest first."""
+    start = keys.JOURNAL + keys.number(seq + 1)
+    for key, value in txn.range(start, keys.JOURNAL + b"\xff" * 9):
+        yield _unpack(keys.to_number(key[1:]), value[:-_CHAIN_BYTES])
+
+
+class Journal:
+    """Reading side of the journal."""
+
+    def __init__(self, kv: KV) -> None:
+        self._kv = kv
+
+    def last(self) -> int:
+        """Return the sequence number of the newest record, 0 where there is none."""
+        with self._kv.read() as txn:
+            return last(txn)
+
+    def since(self, seq: int, limit: int = 10_000) -> list[JournalRecord]:
+        """Return at most `limit` records after `seq`, oldest first."""
+        with self._kv.read() as txn:
+            return list(islice(records_after(txn, seq), limit))
+
+    def verify(self) -> Iterator[str]:
+        """Yield what is wrong with the chain of records; nothing when it is whole."""
+        with self._kv.read() as txn:
+            yield from verify(txn)
+
+
+def verify(txn: Reader) -> Iterator[str]:
+    """Yield what is wrong with the journal in `txn`."""
+    head = txn.get(keys.META_JOURNAL) or keys.number(0) + _NO_CHAIN
+    chain, expected = _NO_CHAIN, 1
+    for key, value in txn.range(keys.JOURNAL, keys.JOURNAL + b"\xff" * 9):
+        seq = keys.to_number(key[1:])
+        if seq != expected:
+            yield f"journal: record {expected} is missing"
+        chain = _link(chain, seq, value[:-_CHAIN_BYTES])
+        if chain != value[-_CHAIN_BYTES:]:
+            yield f"journal: record {seq} was altered"
+            chain = value[-_CHAIN_BYTES:]
+        expected = seq + 1
+    if keys.to_number(head) != expected - 1 or head[8:] != chain:
+        yield f"journal: it ends at record {expected - 1}, not {keys.to_number(head)}"

@@ -1,0 +1,90 @@
+"""Where things stand in the ordered store.
+
+========= =============================== ==========================================
+prefix    rest of the key                 value
+========= =============================== ==========================================
+``m``     name                            single values (format, counters, rules ...)
+``e``     parent id, name                 the node's record: one scan lists a directory
+``n``     node id                         parent id and name: where the record stands
+``c``     SHA-256                         small content
+``d``     node id                         draft: small content being written
+``s``     node id                         scratch: large content being written
+``x``     node id, attribute name         extended attribute
+``t``     trash id                        trash record
+``p``     old parent id, trash id         trash by directory
+``r``     directory id                    the current run of removals in a directory
+``o``     node id, process                a process holds this detached node open
+``j``     sequence                        journal record
+``S``     session name                    session definition
+========= =============================== ==========================================
+
+Ids and sequences are 8 bytes, big endian, so that byte order is number order.
+"""
+
+from __future__ import annotations
+
+ROOT_ID = 1
+TRASH_ID = 2
+ORPHANS_ID = 3
+FIRST_FREE_ID = 16
+
+META_FORMAT = b"mformat"
+META_INSTANCE = b"minstance"
+META_NEXT_ID = b"mnext"
+META_JOURNAL = b"mjournal"
+META_RULES = b"mrules"
+META_BINDS = b"mbinds"
+META_TRASH = b"mtrash"
+
+ENTRIES = b"e"
+NODES = b"n"
+CONTENT = b"c"
+DRAFTS = b"d"
+SCRATCHES = b"s"
+XATTRS = b"x"
+TRASHED = b"t"
+TRASHED_FROM = b"p"
+REMOVAL_RUNS = b"r"
+PINS = b"o"
+JOURNAL = b"j"
+SESSIONS = b"S"
+
+
+def number(value: int) -> bytes:
+    """Return `value` as 8 bytes, big endian."""
+    return value.to_bytes(8, "big")
+
+
+def to_number(raw: bytes) -> int:
+    """Return the number in the first 8 bytes of `raw`."""
+    return int.from_bytes(raw[:8], "big")
+
+
+def entry(parent: int, name: bytes) -> bytes:
+    """Return the key of a directory entry."""
+    return ENTRIES + parent.to_bytes(8, "big") + name
+
+
+def entries(parent: int) -> bytes:
+    """Return the prefix of all entries of a directory."""
+    return ENTRIES + parent.to_bytes(8, "big")
+
+
+def node(node_id: int) -> bytes:
+    """Return the key of a node's place."""
+    return NODES + node_id.to_bytes(8, "big")
+
+
+def draft(node_id: int) -> bytes:
+    """Return the key of a node's draft."""
+    return DRAFTS + node_id.to_bytes(8, "big")
+
+
+def scratch(node_id: int) -> bytes:
+    """Return the key of a node's scratch record."""
+    return SCRATCHES + node_id.to_bytes(8, "big")
+
+
+def xattr(node_id: int, name: bytes) -> bytes:
+    """Return the key of an extended attribute."""
+    return XATTRS + node_id.to_bytes(8, "big") + name

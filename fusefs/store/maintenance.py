@@ -1,0 +1,163 @@
+"""Keeping an instance tidy: what dead processes left, old trash, content nobody refers to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fusefs.contract.kinds import Kind
+from fusefs.store import journal, keys, nodes, orphans, trash
+from fusefs.store.instance import Instance
+from fusefs.store.kv import Reader, after_prefix
+from fusefs.store.publish import publish_draft, publish_scratch
+from fusefs.store.records import State, unpack
+from fusefs.store.scratch import scratch_record
+from fusefs.store.trash_can import TrashCan
+
+_QUIET = 60 * 10**9
+_CHUNK = 500
+
+
+@dataclass(slots=True)
+class GcReport:
+    """What a collection did. Sizes in bytes."""
+
+    published: int = 0
+    trash_purged: int = 0
+    orphans_dropped: int = 0
+    contents_removed: int = 0
+    bytes_removed: int = 0
+    stray_files: int = 0
+
+
+Progress = Callable[[str], None]
+
+
+def collect(instance: Instance, *, progress: Progress = lambda step: None) -> GcReport:
+    """Tidy the instance; safe while sessions are mounted."""
+    report = GcReport()
+    progress("publishing what was left open")
+    report.published = publish_abandoned(instance)
+    progress("emptying old trash")
+    report.trash_purged = TrashCan(instance).enforce_bounds()
+    progress("dropping replaced files")
+    report.orphans_dropped = orphans.collect(instance)
+    progress("looking for content without a file")
+    marks = _Marks(instance)
+    _sweep_small(instance, marks, report)
+    _sweep_large(instance, marks, report)
+    _sweep_strays(instance, report)
+    return report
+
+
+def publish_abandoned(instance: Instance) -> int:
+    """Make content of drafts and scratch files that nobody writes any more; return how many."""
+    published = 0
+    quiet_since = time.time_ns() - _QUIET
+    with instance.kv.read() as txn:
+        drafts = _ids(txn, keys.DRAFTS)
+        scratches = _ids(txn, keys.SCRATCHES)
+    for node_id in drafts:
+        with instance.kv.write() as txn, contextlib.suppress(FileNotFoundError):
+            located = nodes.locate(txn, node_id)
+            record = located.record
+            if record.content_state == State.DRAFT and record.ctime < quiet_since:
+                publish_draft(instance, txn, located, "-")
+                published += 1
+    for node_id in scratches:
+        published += _publish_abandoned_scratch(instance, node_id)
+    return published
+
+
+def _publish_abandoned_scratch(instance: Instance, node_id: int) -> bool:
+    with instance.kv.read() as txn:
+        found = scratch_record(txn, node_id)
+    if found is None:
+        return False
+    try:
+        scratch = instance.scratches.join(found.serial)
+    except (FileNotFoundError, BlockingIOError):
+        return False
+    try:
+        return publish_scratch(instance, node_id, scratch, "-", known=(-1, b""))
+    finally:
+        scratch.close()
+
+
+def _ids(txn: Reader, prefix: bytes) -> list[int]:
+    return [keys.to_number(key[1:]) for key, _ in txn.range(prefix, after_prefix(prefix))]
+
+
+class _Marks:
+    """Which content is referred to: a snapshot, brought up to date from the journal.
+
+    Whatever refers to content anew says so in the journal (as the hash after), so holding the
+    writer lock and reading the newest records is enough to know that nobody uses a hash.
+    """
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        with instance.kv.read() as txn:
+            self._seq = journal.last(txn)
+            self._used = {
+                record.tail
+                for _, raw in txn.range(keys.ENTRIES, after_prefix(keys.ENTRIES))
+                if (record := unpack(raw)).kind == Kind.FILE
+            }
+
+    def catch_up(self, txn: Reader) -> None:
+        """Add what was referred to since, as `txn` sees it."""
+        for record in journal.records_after(txn, self._seq):
+            self._used.add(record.after)
+            self._seq = record.seq
+
+    def __contains__(self, sha256: bytes) -> bool:
+        return sha256 in self._used
+
+
+def _sweep_small(instance: Instance, marks: _Marks, report: GcReport) -> None:
+    with instance.kv.read() as txn:
+        pairs = txn.range(keys.CONTENT, after_prefix(keys.CONTENT))
+        candidates = [(key, len(value)) for key, value in pairs if key[1:] not in marks]
+    for at in range(0, len(candidates), _CHUNK):
+        with instance.kv.write() as txn:
+            marks.catch_up(txn)
+            for key, size in candidates[at : at + _CHUNK]:
+                if key[1:] not in marks:
+                    txn.delete(key)
+                    report.contents_removed += 1
+                    report.bytes_removed += size
+
+
+def _sweep_large(instance: Instance, marks: _Marks, report: GcReport) -> None:
+    for sha256, file in instance.content.all_large():
+        if sha256 in marks:
+            continue
+        with instance.kv.write() as txn:
+            marks.catch_up(txn)
+            if sha256 not in marks:
+                report.bytes_removed += file.stat().st_size
+                file.unlink()
+                report.contents_removed += 1
+
+
+def _sweep_strays(instance: Instance, report: GcReport) -> None:
+    """Remove scratch files without a record: copies that were never used, leftovers."""
+    with instance.kv.write() as txn:
+        known: set[Path] = set()
+        for _, raw in txn.range(keys.SCRATCHES, after_prefix(keys.SCRATCHES)):
+            known.add(instance.scratches.path(keys.to_number(raw)))
+        cutoff = time.time() - _QUIET / 10**9
+        for file in instance.scratches.files():
+            if file not in known and file.stat().st_mtime < cutoff:
+                file.unlink()
+                report.stray_files += 1
+    for entry in os.listdir(instance.folder / "trash"):
+        with instance.kv.read() as txn:
+            if trash.get(txn, int(entry, 16)) is None:
+                TrashCan(instance).remove_payload(int(entry, 16))
+                report.stray_files += 1

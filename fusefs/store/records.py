@@ -1,0 +1,89 @@
+"""Node records and how they are packed into an entry's value."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+
+EMPTY_SHA256 = hashlib.sha256().digest()
+"""The hash of no bytes; empty content is never stored."""
+
+_FIXED = struct.Struct("<BBHIIQqqqqQ")
+
+
+class State(IntEnum):
+    """Where the current bytes of a file stand."""
+
+    CLEAN = 0
+    """In the content store, by hash."""
+    DRAFT = 1
+    """Small and being written: in the ordered store, by node."""
+    SCRATCH = 2
+    """Large and being written: in a scratch file; its size and mtime are the file's."""
+
+
+class Record(NamedTuple):
+    """A node as it is stored in its directory entry. Times are nanoseconds since the epoch.
+
+    Attributes:
+        kind: a `fusefs.contract.kinds.Kind` value.
+        state: bits 0-1 a `State`; bit 7 set when the node has extended attributes.
+        linked: when the node got its present name.
+        tail: SHA-256 of a file's content, or a link's target.
+    """
+
+    kind: int
+    state: int
+    mode: int
+    uid: int
+    gid: int
+    size: int
+    atime: int
+    mtime: int
+    ctime: int
+    linked: int
+    id: int
+    tail: bytes
+
+    @property
+    def content_state(self) -> int:
+        """The `State` of a file."""
+        return self.state & _STATE_BITS
+
+    @property
+    def has_xattrs(self) -> bool:
+        """The node has extended attributes."""
+        return bool(self.state & HAS_XATTRS)
+
+    def with_content(self, state: State, size: int, sha256: bytes, now: int) -> Record:
+        """Return the record after its content changed."""
+        return self._replace(
+            state=(self.state & ~_STATE_BITS) | state,
+            size=size,
+            tail=sha256,
+            mtime=now,
+            ctime=now,
+        )
+
+
+HAS_XATTRS = 0x80
+_STATE_BITS = 0x03
+
+
+def pack(record: Record) -> bytes:
+    """Return the bytes of `record`."""
+    return _FIXED.pack(*record[:11]) + record.tail
+
+
+def unpack(raw: bytes) -> Record:
+    """Return the record in `raw`.
+
+    Raises:
+        ValueError: `raw` is too short to be one.
+    """
+    try:
+        return Record._make((*_FIXED.unpack_from(raw), raw[_FIXED.size :]))
+    except struct.error:
+        raise ValueError("a node record is damaged") from None

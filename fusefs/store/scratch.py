@@ -1,0 +1,141 @@
+"""Scratch files: large content while it is being written.
+
+A node's scratch is one sparse file that all handles of all processes share. Each process that
+writes holds a shared lock on it; whoever closes last publishes it as content. Since everyone
+joins and publishes inside a write transaction, an exclusive lock that can be had at once
+proves that nobody else is writing. A process that dies loses its lock and nothing else: the
+record in the store leads the next one to the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+from fusefs.store import keys
+from fusefs.store.content import CHUNK, hash_file
+from fusefs.store.kv import Reader, Writer
+
+_RECORD = struct.Struct("<QQ")
+_FICLONE = 0x40049409
+
+
+class ScratchRecord(NamedTuple):
+    """Attributes:
+    serial: names the file; never used again.
+    joined: how often a process has joined; tells a publisher that its hash may be old.
+    """
+
+    serial: int
+    joined: int
+
+
+def scratch_record(txn: Reader, node_id: int) -> ScratchRecord | None:
+    """Return the scratch record of a node, or None."""
+    raw = txn.get(keys.scratch(node_id))
+    return None if raw is None else ScratchRecord._make(_RECORD.unpack(raw))
+
+
+def put_scratch_record(txn: Writer, node_id: int, record: ScratchRecord) -> None:
+    """Store the scratch record of a node."""
+    txn.put(keys.scratch(node_id), _RECORD.pack(*record))
+
+
+class Scratch:
+    """A scratch file this process writes, with its shared lock."""
+
+    def __init__(self, path: Path, serial: int, fd: int) -> None:
+        self.path = path
+        self.serial = serial
+        self.fd = fd
+
+    def try_own(self) -> bool:
+        """Try to become the only user; on failure this process is no user any more."""
+        try:
+            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Give up the file and its lock."""
+        os.close(self.fd)
+
+
+class ScratchFiles:
+    """The scratch folder of an instance."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def path(self, serial: int) -> Path:
+        """Return the scratch file called `serial`."""
+        return self._folder / f"{serial:016x}"
+
+    def begin(self, serial: int, base: Path | bytes) -> Scratch:
+        """Create a scratch with the bytes `base`, or out of the prepared copy `base`."""
+        path = self.path(serial)
+        if isinstance(base, Path):
+            base.rename(path)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        if isinstance(base, bytes) and base:
+            os.pwrite(fd, base, 0)
+        return Scratch(path, serial, fd)
+
+    def join(self, serial: int, *, wait: bool = False) -> Scratch:
+        """Open the scratch `serial` that exists (inside a write transaction).
+
+        Raises:
+            FileNotFoundError: the file is gone.
+            BlockingIOError: it is being published by somebody outside a transaction.
+        """
+        path = self.path(serial)
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH if wait else fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise
+        return Scratch(path, serial, fd)
+
+    def copy(self, source: Path, size: int) -> Path:
+        """Copy the first `size` bytes of `source` to a file for `begin`. May block."""
+        target = self._folder / f"copy-{os.getpid()}-{os.urandom(6).hex()}"
+        with source.open("rb") as reader, target.open("xb") as writer:
+            target.chmod(0o600)
+            try:
+                fcntl.ioctl(writer.fileno(), _FICLONE, reader.fileno())
+                os.ftruncate(writer.fileno(), size)
+            except OSError:
+                _copy_bytes(reader.fileno(), writer.fileno(), size)
+        return target
+
+    def discard(self, serial: int) -> None:
+        """Remove the scratch file, if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            self.path(serial).unlink()
+
+    def files(self) -> list[Path]:
+        """Return all files in the folder."""
+        return sorted(self._folder.iterdir())
+
+
+def _copy_bytes(source: int, target: int, size: int) -> None:
+    done = 0
+    while done < size:
+        copied = os.copy_file_range(source, target, min(CHUNK * 16, size - done))
+        if copied == 0:
+            os.ftruncate(target, size)
+            return
+        done += copied
+
+
+def sync_and_hash(scratch: Scratch) -> bytes:
+    """Sync and hash a scratch file. May block."""
+    os.fdatasync(scratch.fd)
+    return hash_file(scratch.fd)
