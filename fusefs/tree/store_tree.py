@@ -1,0 +1,464 @@
+"""The instance's own tree as a backend: nodes and content of `fusefs.store`."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Callable, Hashable, Sequence
+from itertools import islice
+from typing import cast
+
+from fusefs.contract.kinds import Kind
+from fusefs.store import journal, keys, nodes, orphans, trash
+from fusefs.store.files import OpenFiles, OpenNode, current
+from fusefs.store.instance import Instance
+from fusefs.store.journal import Op
+from fusefs.store.kv import Reader, Writer, after_prefix
+from fusefs.store.nodes import Located
+from fusefs.store.records import EMPTY_SHA256, HAS_XATTRS, Record, State
+from fusefs.tree.backend import (
+    PERSON,
+    Actor,
+    Change,
+    Directory,
+    Entry,
+    File,
+    Node,
+    Owner,
+    Publication,
+)
+
+XATTR_MAX = 64 << 10
+"""The longest value of an extended attribute, in bytes (as XATTR_SIZE_MAX of Linux)."""
+
+_KINDS = (Kind.DIR, *Kind)
+
+
+class StoreTree:
+    """The nodes of an instance. Keys are node ids."""
+
+    volatile = False
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._kv = instance.kv
+        self._files = OpenFiles(instance)
+
+    # Looking.
+
+    def identity(self, key: Hashable) -> bytes:
+        """Return the node's id."""
+        return keys.number(_id(key))
+
+    def root(self) -> Node:
+        """Return the top directory."""
+        return self.stat(keys.ROOT_ID)
+
+    def stat(self, key: Hashable) -> Node:
+        """Return the node `key`; a node that is gone but open here still answers."""
+        node_id = _id(key)
+        with self._kv.read() as txn:
+            try:
+                return self._node(txn, nodes.locate(txn, node_id).record)
+            except FileNotFoundError:
+                if not self._files.is_open(node_id):
+                    raise
+        return _to_node(self._files.known(node_id))
+
+    def lookup(self, parent: Hashable, name: bytes) -> Node:
+        """Return the node called `name` in `parent`."""
+        with self._kv.read() as txn:
+            record = nodes.child(txn, _id(parent), name)
+            if record is None:
+                _directory(txn, _id(parent))
+                raise _os_error(errno.ENOENT)
+            return self._node(txn, record)
+
+    def open_directory(self, key: Hashable) -> Directory:
+        """Open a directory; it is listed from the store page by page."""
+        node = self.stat(key)
+        if node.kind != Kind.DIR:
+            raise _os_error(errno.ENOTDIR)
+        return _StoreDirectory(self, _id(key))
+
+    def entries(self, directory: int, after: bytes, limit: int) -> list[Entry]:
+        """Return at most `limit` entries after the name `after`."""
+        with self._kv.read() as txn:
+            page = list(islice(nodes.children(txn, directory, after), limit))
+            return [Entry(name, self._node(txn, record)) for name, record in page]
+
+    def open_file(self, key: Hashable, *, write: bool, actor: Actor = PERSON) -> File:
+        """Open a regular file."""
+        with self._kv.read() as txn:
+            located = nodes.locate(txn, _id(key))
+        if located.record.kind == Kind.DIR:
+            raise _os_error(errno.EISDIR)
+        if located.record.kind != Kind.FILE:
+            raise _os_error(errno.ENXIO)
+        opened = self._files.open(located)
+        if write:
+            opened.actor = actor.session
+        return _StoreFile(opened)
+
+    def read_link(self, key: Hashable) -> bytes:
+        """Return the target of a symbolic link."""
+        with self._kv.read() as txn:
+            record = nodes.locate(txn, _id(key)).record
+        if record.kind != Kind.SYMLINK:
+            raise _os_error(errno.EINVAL)
+        return record.tail
+
+    def _node(self, txn: Reader, record: Record) -> Node:
+        if record.content_state == State.SCRATCH:
+            record = current(self._instance, txn, record)
+        return _to_node(record)
+
+    # Changing names.
+
+    def create(
+        self,
+        parent: Hashable,
+        name: bytes,
+        kind: Kind,
+        mode: int,
+        owner: Owner,
+        actor: Actor,
+        *,
+        target: bytes = b"",
+    ) -> Node:
+        """Make a node; set-group-id directories pass on their group (inode(7))."""
+        now = time.time_ns()
+        with self._kv.write() as txn:
+            directory = _directory(txn, _id(parent))
+            path = _live_path(txn, directory.record.id)
+            if nodes.child(txn, directory.record.id, name) is not None:
+                raise _os_error(errno.EEXIST)
+            gid = owner.gid
+            if directory.record.mode & stat.S_ISGID:
+                gid = directory.record.gid
+                if kind == Kind.DIR:
+                    mode |= stat.S_ISGID
+            tail = EMPTY_SHA256 if kind == Kind.FILE else target
+            record = Record(
+                kind, State.CLEAN, mode & 0o7777, owner.uid, gid, len(target), now, now, now, now,
+                nodes.new_id(txn), tail,
+            )  # fmt: skip
+            nodes.place(txn, directory.record.id, name, record)
+            _touch(txn, directory, now)
+            self._journal(
+                txn, actor, Op.CREATE, now, node=record.id, parent=directory.record.id, name=name,
+                path=_join(path, name), after=tail if kind == Kind.FILE else b"",
+            )  # fmt: skip
+        return _to_node(record)
+
+    def remove(
+        self, parent: Hashable, name: bytes, actor: Actor, *, directory: bool | None
+    ) -> None:
+        """Move an entry to the trash."""
+        now = time.time_ns()
+        with self._kv.write() as txn:
+            holder = _directory(txn, _id(parent))
+            located = _entry(txn, holder, name)
+            is_directory = located.record.kind == Kind.DIR
+            if directory is True:
+                if not is_directory:
+                    raise _os_error(errno.ENOTDIR)
+                if not nodes.is_empty(txn, located.record.id):
+                    raise _os_error(errno.ENOTEMPTY)
+            elif directory is False and is_directory:
+                raise _os_error(errno.EISDIR)
+            path = (*_live_path(txn, holder.record.id), name)
+            trash.record_removal(txn, located, now=now, actor=actor.session, path=path)
+            _touch(txn, holder, now)
+            self._journal(
+                txn, actor, Op.REMOVE, now, node=located.record.id, parent=holder.record.id,
+                name=name, path=_join(path), before=_hash(located.record),
+            )  # fmt: skip
+
+    def rename(
+        self,
+        parent: Hashable,
+        name: bytes,
+        new_parent: Hashable,
+        new_name: bytes,
+        actor: Actor,
+        *,
+        replace: bool,
+        exchange: bool = False,
+    ) -> None:
+        """Move an entry as rename(2) says."""
+        now = time.time_ns()
+        with self._kv.write() as txn:
+            source_dir = _directory(txn, _id(parent))
+            target_dir = _directory(txn, _id(new_parent))
+            source = _entry(txn, source_dir, name)
+            taken = nodes.child(txn, target_dir.record.id, new_name)
+            if exchange and taken is None:
+                raise _os_error(errno.ENOENT)
+            if taken is not None and taken.id == source.record.id:
+                if not replace and not exchange:
+                    raise _os_error(errno.EEXIST)
+                return
+            target_id = target_dir.record.id
+            path = (*_live_path(txn, source_dir.record.id), name)
+            new_path = (*_live_path(txn, target_id), new_name)
+            _refuse_cycle(txn, source.record, target_id)
+            replaced = None if taken is None else Located(target_id, new_name, taken)
+            if exchange:
+                assert replaced is not None
+                _refuse_cycle(txn, replaced.record, source_dir.record.id)
+                moved = replaced.record._replace(ctime=now, linked=now)
+                nodes.place(txn, source_dir.record.id, name, moved)
+            else:
+                if replaced is not None:
+                    _check_replace(txn, source.record, replaced.record, replace)
+                    orphans.orphan(txn, replaced, now)
+                nodes.take(txn, source_dir.record.id, name)
+            moved = source.record._replace(ctime=now, linked=now)
+            nodes.place(txn, target_id, new_name, moved)
+            for directory in {source_dir.record.id, target_id}:
+                nodes.touch_directory(txn, directory, now)
+            self._journal(
+                txn, actor, Op.EXCHANGE if exchange else Op.RENAME, now, node=source.record.id,
+                parent=source_dir.record.id, name=name, new_parent=target_id, new_name=new_name,
+                replaced=0 if replaced is None else replaced.record.id,
+                path=_join(path) + b"\0" + _join(new_path),
+                before=b"" if replaced is None else _hash(replaced.record),
+                after=_hash(source.record),
+            )  # fmt: skip
+        if replaced is not None and not exchange and self._files.is_open(replaced.record.id):
+            orphans.pin(self._instance, replaced.record.id)
+
+    # Changing nodes.
+
+    def set_attributes(self, key: Hashable, change: Change, actor: Actor) -> Node:
+        """Apply `change`; a new size is that of truncate(2)."""
+        node_id = _id(key)
+        if change.size is not None:
+            self._truncate(node_id, change.size, actor)
+        now = time.time_ns()
+        with self._kv.write() as txn:
+            located = nodes.locate(txn, node_id)
+            record = current(self._instance, txn, located.record)
+            updates = {
+                field: value
+                for field in ("mode", "uid", "gid", "atime", "mtime")
+                if (value := getattr(change, field)) is not None
+            }
+            changed = record._replace(ctime=now, **updates)
+            nodes.update(txn, located, changed)
+            path = nodes.path_of(txn, node_id)
+            self._journal(
+                txn, actor, Op.ATTRIBUTES, now, node=node_id,
+                path=b"" if path is None else _join(path),
+            )  # fmt: skip
+            if record.content_state == State.SCRATCH and change.mtime is not None:
+                self._files.set_scratch_times(txn, node_id, changed.atime, changed.mtime)
+            return self._node(txn, changed)
+
+    def _truncate(self, node_id: int, size: int, actor: Actor) -> None:
+        with self._kv.read() as txn:
+            located = nodes.locate(txn, node_id)
+        if located.record.kind != Kind.FILE:
+            raise _os_error(errno.EISDIR if located.record.kind == Kind.DIR else errno.EINVAL)
+        file = self._files.open(located)
+        file.actor = actor.session
+        try:
+            file.truncate(size)
+        finally:
+            publication = file.release()
+            if publication is not None:
+                publication.prepare()
+                publication.finish()
+
+    def get_xattr(self, key: Hashable, name: bytes) -> bytes:
+        """Return an extended attribute."""
+        with self._kv.read() as txn:
+            value = txn.get(keys.xattr(_id(key), name))
+        if value is None:
+            raise _os_error(errno.ENODATA)
+        return value
+
+    def list_xattrs(self, key: Hashable) -> Sequence[bytes]:
+        """Return the names of all extended attributes."""
+        prefix = keys.xattr(_id(key), b"")
+        with self._kv.read() as txn:
+            return [found[len(prefix) :] for found, _ in txn.range(prefix, after_prefix(prefix))]
+
+    def set_xattr(self, key: Hashable, name: bytes, value: bytes, actor: Actor) -> None:
+        """Set an extended attribute."""
+        if len(name) > 255:
+            raise _os_error(errno.ERANGE)
+        if len(value) > XATTR_MAX:
+            raise _os_error(errno.E2BIG)
+
+        def apply(txn: Writer, record: Record) -> Record:
+            txn.put(keys.xattr(record.id, name), value)
+            return record._replace(state=record.state | HAS_XATTRS)
+
+        self._change_xattr(_id(key), apply, actor)
+
+    def remove_xattr(self, key: Hashable, name: bytes, actor: Actor) -> None:
+        """Remove an extended attribute."""
+
+        def apply(txn: Writer, record: Record) -> Record:
+            if txn.get(keys.xattr(record.id, name)) is None:
+                raise _os_error(errno.ENODATA)
+            txn.delete(keys.xattr(record.id, name))
+            return record
+
+        self._change_xattr(_id(key), apply, actor)
+
+    def _change_xattr(
+        self, node_id: int, apply: Callable[[Writer, Record], Record], actor: Actor
+    ) -> None:
+        now = time.time_ns()
+        with self._kv.write() as txn:
+            located = nodes.locate(txn, node_id)
+            nodes.update(txn, located, apply(txn, located.record)._replace(ctime=now))
+            path = nodes.path_of(txn, node_id)
+            self._journal(
+                txn, actor, Op.XATTR, now, node=node_id, path=b"" if path is None else _join(path)
+            )
+
+    def sync(self) -> None:
+        """Commit."""
+        self._instance.commit()
+
+    def _journal(
+        self,
+        txn: Writer,
+        actor: Actor,
+        op: Op,
+        now: int,
+        *,
+        node: int,
+        path: bytes,
+        parent: int = 0,
+        name: bytes = b"",
+        new_parent: int = 0,
+        new_name: bytes = b"",
+        replaced: int = 0,
+        before: bytes = b"",
+        after: bytes = b"",
+    ) -> None:
+        journal.append(
+            txn, time=now, process=self._instance.process, actor=actor.session, op=op, node=node,
+            parent=parent, name=name, new_parent=new_parent, new_name=new_name, replaced=replaced,
+            path=path, before=before, after=after,
+        )  # fmt: skip
+        self._instance.journalled()
+
+
+class _StoreDirectory:
+    def __init__(self, tree: StoreTree, directory: int) -> None:
+        self._tree = tree
+        self._directory = directory
+
+    def entries(self, after: bytes, limit: int) -> Sequence[Entry]:
+        return self._tree.entries(self._directory, after, limit)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _StoreFile:
+    """A handle: the open node, with the backend's protocol."""
+
+    def __init__(self, node: OpenNode) -> None:
+        self._node = node
+        self.read_nowait = node.read_nowait
+        self.read = node.read
+        self.pending_copy = node.pending_copy
+        self.truncate = node.truncate
+        self.replace = node.replace
+        self.flush = node.flush
+        self.sync_data = node.sync_data
+
+    def node(self) -> Node:
+        return _to_node(self._node.record())
+
+    def write(self, offset: int, data: bytes, *, append: bool = False) -> int:
+        return self._node.write(offset, data, append=append)
+
+    def close(self) -> Publication | None:
+        return self._node.release()
+
+
+def _id(key: Hashable) -> int:
+    return cast(int, key)
+
+
+def _os_error(number: int) -> OSError:
+    return OSError(number, os.strerror(number))
+
+
+def _to_node(record: Record) -> Node:
+    clean_file = record.kind == Kind.FILE and record.content_state == State.CLEAN
+    return Node(
+        record.id,
+        _KINDS[record.kind],
+        record.mode,
+        record.uid,
+        record.gid,
+        record.size,
+        record.atime,
+        record.mtime,
+        record.ctime,
+        record.tail if clean_file else None,
+        record.linked,
+        record.has_xattrs,
+    )
+
+
+def _hash(record: Record) -> bytes:
+    return record.tail if record.kind == Kind.FILE and record.tail != EMPTY_SHA256 else b""
+
+
+def _join(path: tuple[bytes, ...], *names: bytes) -> bytes:
+    return b"/" + b"/".join((*path, *names))
+
+
+def _directory(txn: Reader, node_id: int) -> Located:
+    located = nodes.locate(txn, node_id)
+    if located.record.kind != Kind.DIR:
+        raise _os_error(errno.ENOTDIR)
+    return located
+
+
+def _live_path(txn: Reader, directory: int) -> tuple[bytes, ...]:
+    """Return a directory's path; one that was removed takes no new entries (as rmdir(2))."""
+    path = nodes.path_of(txn, directory)
+    if path is None:
+        raise _os_error(errno.ENOENT)
+    return path
+
+
+def _entry(txn: Reader, directory: Located, name: bytes) -> Located:
+    record = nodes.child(txn, directory.record.id, name)
+    if record is None:
+        raise _os_error(errno.ENOENT)
+    return Located(directory.record.id, name, record)
+
+
+def _touch(txn: Writer, directory: Located, now: int) -> None:
+    nodes.update(txn, directory, directory.record._replace(mtime=now, ctime=now))
+
+
+def _refuse_cycle(txn: Reader, moved: Record, new_directory: int) -> None:
+    if moved.kind == Kind.DIR and nodes.is_inside(txn, new_directory, moved.id):
+        raise _os_error(errno.EINVAL)
+
+
+def _check_replace(txn: Reader, source: Record, target: Record, replace: bool) -> None:
+    if not replace:
+        raise _os_error(errno.EEXIST)
+    if target.kind == Kind.DIR:
+        if source.kind != Kind.DIR:
+            raise _os_error(errno.EISDIR)
+        if not nodes.is_empty(txn, target.id):
+            raise _os_error(errno.ENOTEMPTY)
+    elif source.kind == Kind.DIR:
+        raise _os_error(errno.ENOTDIR)
