@@ -1,0 +1,251 @@
+"""What goes on beside the requests: commits, copies, publications, and waiting.
+
+Handlers answer inline wherever that takes microseconds. Only when they must wait do they come
+here, and only here are deadlines set: a trio deadline costs as much as a whole request.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+from fusefs.contract.errors import ContractError
+from fusefs.daemon.handles import FileHandle
+from fusefs.daemon.inodes import Copying, Inode
+from fusefs.store.bell import HURRY
+
+if TYPE_CHECKING:
+    from fusefs.session.handles import ViewFile
+    from fusefs.store.instance import Instance
+    from fusefs.tree.backend import Publication
+
+log = logging.getLogger(__name__)
+
+_FIRST_PAUSE = 0.0005
+_LONGEST_PAUSE = 0.002
+_TRIES_A_RING = 8  # another process may have taken the lock first
+_RETRY_COMMIT = 1.0
+_THREADS = 8
+
+_Answer = TypeVar("_Answer")
+
+
+class Background:
+    """The tasks of one mount that are no request handlers."""
+
+    def __init__(self, instance: Instance, deadline: float) -> None:
+        """Prepare; `deadline` is the longest a handler waits for anything, in seconds."""
+        self._instance = instance
+        self._try_lock = instance.try_lock_writer
+        self._deadline = deadline
+        self._threads = trio.CapacityLimiter(_THREADS)
+        self._nursery: trio.Nursery | None = None
+        self._armed = False
+        self._wake = trio.Event()
+        self._unpublished = 0
+        self._all_published = trio.Event()
+
+    def start(self, nursery: trio.Nursery) -> None:
+        """Run in `nursery`, which must outlive every handler."""
+        self._nursery = nursery
+        self.spawn(self._commit_forever)
+
+    def spawn(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
+        """Run an async function beside the requests; its failure is logged and ends nothing."""
+        assert self._nursery is not None
+        self._nursery.start_soon(_logged, function, arguments)
+
+    # Commits.
+
+    def try_lock_writer(self) -> bool:
+        """Take the writer lock if it is free; what is then changed is committed soon."""
+        if not self._armed:
+            self._armed = True
+            self._wake.set()
+        return self._try_lock()
+
+    async def _commit_forever(self) -> None:
+        while True:
+            await self._wake.wait()
+            await trio.sleep(self._instance.commit_after)
+            self._wake = trio.Event()
+            self._armed = False
+            try:
+                self.commit_now()
+            except Exception:
+                log.exception("the store cannot commit, trying again")
+                self._armed = True
+                self._wake.set()
+                await trio.sleep(_RETRY_COMMIT)
+
+    def commit_now(self) -> None:
+        """Commit, if there is anything to commit.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        if self._instance.pending or self._instance.touched:
+            self._instance.commit()
+
+    # Waiting, each time for as long as a handler may.
+
+    async def lock_writer(self, within: float | None = None) -> None:
+        """Wait until this process may write.
+
+        Raises:
+            trio.TooSlowError: another process kept the lock all the time.
+        """
+        pause = _FIRST_PAUSE
+        tries = 0
+        with trio.fail_after(self._deadline if within is None else within):
+            while not self.try_lock_writer():
+                if tries % _TRIES_A_RING == 0:
+                    self._instance.bell.ring(HURRY)
+                tries += 1
+                await trio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def in_thread(
+        self, handle: FileHandle, function: Callable[..., _Answer], *arguments: object
+    ) -> _Answer:
+        """Run a blocking call on an open file; the handle is not closed meanwhile.
+
+        Raises:
+            trio.TooSlowError: it took too long; it goes on, and its result is dropped.
+        """
+        began = False
+        job = object()
+
+        def run() -> _Answer:
+            nonlocal began
+            began = True
+            try:
+                return function(*arguments)
+            finally:
+                handle.jobs.discard(job)
+
+        handle.jobs.add(job)
+        try:
+            with trio.fail_after(self._deadline):
+                return await trio.to_thread.run_sync(
+                    run, abandon_on_cancel=True, limiter=self._threads
+                )
+        finally:
+            if not began:  # no thread was free
+                handle.jobs.discard(job)
+
+    async def prepare_write(self, inode: Inode, file: ViewFile) -> None:
+        """Wait for one thing that keeps `file` from being written: its base being copied, or
+        the writer lock. The caller looks again.
+
+        Raises:
+            OSError: the copy failed.
+            trio.TooSlowError: it took too long; the copying goes on.
+        """
+        copying = inode.copying
+        if copying is None:
+            copy = file.pending_copy()
+            if copy is None:
+                await self.lock_writer()
+                return
+            copying = inode.copying = Copying()
+            self.spawn(self._copy, inode, copying, copy)
+        with trio.fail_after(self._deadline):
+            await copying.done.wait()
+        if copying.error is not None:
+            raise copying.error
+
+    async def _copy(self, inode: Inode, copying: Copying, copy: Callable[[], None]) -> None:
+        try:
+            await trio.to_thread.run_sync(copy, limiter=self._threads)
+        except OSError as error:
+            copying.error = error
+        except Exception as error:
+            log.exception("copying before a write failed")
+            copying.error = OSError(errno.EIO, str(error))
+        finally:
+            inode.copying = None
+            copying.done.set()
+
+    # Closing.
+
+    def close(self, handle: FileHandle) -> None:
+        """Close a handle that is in no table any more, now or as soon as it can be."""
+        inode = handle.inode
+        if (
+            handle.jobs
+            or inode.copying is not None
+            or (inode.changed and not self.try_lock_writer())
+        ):
+            self._begin_publication()
+            self.spawn(self._close_later, handle)
+        else:
+            self._close_now(handle)
+
+    def _close_now(self, handle: FileHandle) -> None:
+        inode = handle.inode
+        self.finish(handle.file.close())
+        if not inode.files:
+            inode.changed = False
+
+    def finish(self, publication: Publication | None) -> None:
+        """Do what a closed file has left to be done."""
+        if publication is not None:
+            self._begin_publication()
+            self.spawn(self._publish, publication)
+
+    async def _close_later(self, handle: FileHandle) -> None:
+        try:
+            if handle.inode.copying is not None:
+                await handle.inode.copying.done.wait()
+            await handle.idle()
+            await self.lock_writer(math.inf)
+            self._close_now(handle)
+        except (OSError, ContractError) as error:
+            log.error("closing a file failed; what was flushed is safe: %s", error)
+        finally:
+            self._end_publication()
+
+    async def _publish(self, publication: Publication) -> None:
+        try:
+            await trio.to_thread.run_sync(publication.prepare, limiter=self._threads)
+            await self.lock_writer(math.inf)
+            publication.finish()
+        except (OSError, ContractError) as error:
+            log.error("publishing a file failed; its bytes are kept: %s", error)
+        finally:
+            self._end_publication()
+
+    def _begin_publication(self) -> None:
+        if not self._unpublished:
+            self._all_published = trio.Event()
+        self._unpublished += 1
+
+    def _end_publication(self) -> None:
+        self._unpublished -= 1
+        if not self._unpublished:
+            self._all_published.set()
+
+    async def settle(self) -> None:
+        """Wait until every closed file is published, then commit.
+
+        Raises:
+            OSError: the disk refused the commit.
+        """
+        if self._unpublished:
+            await self._all_published.wait()
+        self.commit_now()
+
+
+async def _logged(
+    function: Callable[..., Awaitable[object]], arguments: tuple[object, ...]
+) -> None:
+    try:
+        await function(*arguments)
+    except Exception:
+        log.exception("%s failed", function.__name__)

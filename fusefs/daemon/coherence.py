@@ -1,0 +1,192 @@
+"""Keeping the kernel's caches true: what others change is invalidated here.
+
+Other processes of the instance ring a bell after each commit. The journal then says what they
+changed; what this kernel knows of that is dropped, by the notifying thread. What this mount
+itself changed went through its kernel and needs nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import trio
+
+from fusefs.contract.paths import Path, resolve
+from fusefs.contract.view import Cursor, View
+from fusefs.daemon.inodes import Inode
+from fusefs.store import bell as bells
+from fusefs.store.journal import JournalRecord, Op
+from fusefs.store.keys import to_number
+
+if TYPE_CHECKING:
+    from fusefs.daemon.background import Background
+    from fusefs.daemon.inodes import InodeTable
+    from fusefs.daemon.notify import Notifier
+    from fusefs.session.place import Place
+    from fusefs.session.view_tree import ViewTree
+
+log = logging.getLogger(__name__)
+
+_PAGE = 1000
+_PAUSE_AFTER_FAILURE = 1.0
+_ID = 8
+
+
+class Coherence:
+    """Follows the journal of an instance on behalf of one mount."""
+
+    def __init__(
+        self,
+        tree: ViewTree,
+        inodes: InodeTable,
+        notifier: Notifier,
+        background: Background,
+        changed: Callable[[], None],
+    ) -> None:
+        """Begin at the journal's present end; `changed` is called for each thing learnt."""
+        self._tree = tree
+        self._instance = tree.instance
+        self._inodes = inodes
+        self._notifier = notifier
+        self._background = background
+        self._changed = changed
+        self._seen = self._instance.journal.last()
+
+    async def follow(self) -> None:
+        """Follow for ever."""
+        while True:
+            await trio.lowlevel.wait_readable(self._instance.bell.fileno())
+            try:
+                await self._answer(self._instance.bell.drain())
+            except Exception:
+                log.exception("following the journal failed; going on behind it")
+                await trio.sleep(_PAUSE_AFTER_FAILURE)
+
+    async def _answer(self, messages: list[bytes]) -> None:
+        kinds = {message[:1] for message in messages}
+        if bells.HURRY in kinds:
+            self._background.commit_now()
+        # First, so that nothing is shown by old rules once a change is heard of.
+        self.refresh()
+        for message in messages:
+            if message[:1] == bells.TOUCHED:
+                for at in range(1, len(message), _ID):
+                    self._content_changed(to_number(message[at : at + _ID]))
+        if bells.JOURNAL in kinds:
+            await self._read_journal()
+
+    async def _read_journal(self) -> None:
+        while True:
+            records = self._instance.journal.since(self._seen, _PAGE)
+            for record in records:
+                self._seen = record.seq
+                if record.process != self._instance.process:
+                    self._apply(record)
+            if len(records) < _PAGE:
+                return
+            await trio.lowlevel.checkpoint()
+            await self._notifier.room()
+
+    def _inode(self, node: int) -> Inode | None:
+        return self._inodes.at(self._tree.places_of(node))
+
+    def _content_changed(self, node: int) -> None:
+        inode = self._inode(node)
+        if inode is not None:
+            self._changed()
+            self._notifier.content(inode.number)
+
+    def _apply(self, record: JournalRecord) -> None:
+        self._changed()
+        match record.op:
+            case Op.WRITE:
+                self._content_changed(record.node)
+            case Op.ATTRIBUTES | Op.XATTR:
+                self._attributes(self._inode(record.node))
+            case Op.CREATE | Op.REMOVE | Op.RENAME | Op.EXCHANGE | Op.RESTORE:
+                self._entries(record)
+            case Op.BIND:
+                self._bound(resolve(record.path))
+            case Op.SESSION | Op.PURGE:
+                pass  # rules are followed in `refresh`; what is purged had no name
+
+    def _attributes(self, inode: Inode | None) -> None:
+        if inode is not None:
+            self._notifier.attributes(inode.number)
+
+    def _entries(self, record: JournalRecord) -> None:
+        """Drop the names that a record is about, and what the nodes' attributes were."""
+        node, replaced = self._inode(record.node), self._inode(record.replaced)
+        parent, new_parent = self._inode(record.parent), self._inode(record.new_parent)
+        if parent is not None:
+            if record.op == Op.REMOVE and node is not None:
+                self._notifier.removed(parent.number, record.name, node.number)
+                node.removed = True
+            else:
+                self._notifier.entry(parent.number, record.name)
+            self._notifier.attributes(parent.number)
+        if new_parent is not None:
+            self._notifier.entry(new_parent.number, record.new_name)
+            self._notifier.attributes(new_parent.number)
+        if record.op == Op.RESTORE and node is not None:
+            node.removed = False
+        self._attributes(node)
+        self._attributes(replaced)
+
+    def _bound(self, path: Path) -> None:
+        """Drop the name at which something was bound, or is not any more."""
+        if path:
+            for inode in self._inodes:
+                if inode.place.path == path[:-1]:
+                    self._notifier.entry(inode.number, path[-1])
+                    self._notifier.attributes(inode.number)
+
+    # Rules.
+
+    def refresh(self) -> None:
+        """Follow changed rules: drop every name and attribute that they show otherwise now."""
+        before = self._tree.rules
+        if not self._tree.refresh():
+            return
+        self._changed()
+        change = _RulesChange(before, self._tree.rules)
+        for inode in self._inodes:
+            old, new = change.at(inode.place)
+            if old is new:
+                continue
+            self._notifier.content(inode.number)
+            if old.visible != new.visible or old.passage != new.passage:
+                parent = self._inodes.at(inode.place.parent)
+                if parent is not None:
+                    self._notifier.entry(parent.number, inode.place.name)
+            # Names that were hidden may be cached as not there.
+            for name, child in old.named():
+                if not child.visible:
+                    self._notifier.entry(inode.number, name)
+
+
+class _RulesChange:
+    """The cursors of places in an old and a new view.
+
+    Places off both tries share a handful of cursors, so comparing by identity tells nearly
+    all that did not change.
+    """
+
+    def __init__(self, old: View, new: View) -> None:
+        self._root = (old.root, new.root)
+        self._known: dict[Place, tuple[Cursor, Cursor]] = {}
+
+    def at(self, place: Place) -> tuple[Cursor, Cursor]:
+        """Return the old and the new cursor of a place."""
+        pending = []
+        at: Place | None = place
+        while at is not None and at.parent is not None and at not in self._known:
+            pending.append(at)
+            at = at.parent
+        cursors = self._root if at is None else self._known.get(at, self._root)
+        for below in reversed(pending):
+            cursors = (cursors[0].child(below.name), cursors[1].child(below.name))
+            self._known[below] = cursors
+        return cursors

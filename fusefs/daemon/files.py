@@ -1,0 +1,135 @@
+"""Handlers of open regular files."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+from pyfuse3 import EntryAttributes, FileInfo, FUSEError, RequestContext
+
+from fusefs.contract.errors import AlreadyExists
+from fusefs.daemon.guard import handler
+from fusefs.daemon.handles import FileHandle
+from fusefs.daemon.inodes import Inode
+from fusefs.daemon.requests import Requests, check_name
+
+if TYPE_CHECKING:
+    from fusefs.session.handles import ViewFile
+
+
+class FileHandlers(Requests):
+    """Requests about the content of files."""
+
+    @handler
+    async def open(self, inode: int, flags: int, ctx: RequestContext) -> FileInfo:
+        """Open a file; O_TRUNC comes with it, no setattr follows."""
+        known = self._known[inode]
+        truncate = bool(flags & os.O_TRUNC)
+        write = truncate or flags & os.O_ACCMODE != os.O_RDONLY
+        if truncate and not self._try_lock_writer():
+            await self._background.lock_writer()
+        append = bool(flags & os.O_APPEND)
+        file = self._tree.open_file(known.place, write=write, truncate=truncate, append=append)
+        if truncate:
+            known.changed = True
+            self.mutations += 1
+        info = FileInfo(fh=self._add_file(known, file, append=append))
+        if known.volatile:
+            stat = file.stat()
+            content = (stat.size, stat.mtime)
+            info.keep_cache = content == known.content
+            known.content = content
+        return info
+
+    @handler
+    async def create(
+        self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: RequestContext
+    ) -> tuple[FileInfo, EntryAttributes]:
+        """Make a file and open it, for writing whatever its mode is."""
+        check_name(name)
+        append = bool(flags & os.O_APPEND)
+        if not self._try_lock_writer():
+            await self._background.lock_writer()
+        parent = self._known[parent_inode]
+        try:
+            place, stat, file = self._tree.create_file(
+                parent.place,
+                name,
+                mode & 0o7777,
+                self._owner_for(ctx),
+                append=append,
+            )
+        except AlreadyExists:
+            if flags & os.O_EXCL:
+                raise
+            # Somebody else was faster. At ESTALE the kernel looks again, finds the file and
+            # opens it, with its mode checked.
+            raise FUSEError(errno.ESTALE) from None
+        attributes = self._made(parent, name, place, stat)
+        inode = self._known[attributes.st_ino]
+        inode.changed = True
+        number = self._add_file(inode, file, append=append)
+        return FileInfo(fh=number), attributes
+
+    def _add_file(self, inode: Inode, file: ViewFile, *, append: bool) -> int:
+        handle = FileHandle(inode, file, append=append)
+        inode.opened(handle)
+        return self.files.add(handle)
+
+    @handler
+    async def read(self, fh: int, off: int, size: int) -> bytes:
+        """Return bytes: at once where they are at hand, else out of a thread."""
+        handle = self._open_files[fh]
+        data = handle.file.read_nowait(off, size)
+        if data is None:
+            return await self._background.in_thread(handle, handle.file.read, off, size)
+        return data
+
+    @handler
+    async def write(self, fh: int, off: int, buf: bytes) -> int:
+        """Write all of `buf`."""
+        handle = self._open_files[fh]
+        inode, file = handle.inode, handle.file
+        while (
+            inode.copying is not None
+            or file.pending_copy() is not None
+            or not self._try_lock_writer()
+        ):
+            await self._background.prepare_write(inode, file)
+        inode.changed = handle.unflushed = True
+        written = file.write(off, buf)
+        if handle.append and file.stat().size != off + written:
+            # The file was longer than the kernel knew: what it cached stands elsewhere.
+            self._notifier.content(inode.number)
+        self.mutations += 1
+        return written
+
+    @handler
+    async def flush(self, fh: int) -> None:
+        """Make what was written safe from the death of this process: close(2) waits for it."""
+        handle = self._open_files[fh]
+        if handle.unflushed:
+            if not self._try_lock_writer():
+                await self._background.lock_writer()
+            handle.file.flush()
+            handle.unflushed = False
+            self.mutations += 1
+
+    @handler
+    async def release(self, fh: int) -> None:
+        """Close a handle."""
+        handle = self.files.remove(fh)
+        inode = handle.inode
+        inode.closed(handle)
+        try:
+            self._background.close(handle)
+        finally:
+            self.inodes.drop_unused(inode)
+
+    @handler
+    async def fsync(self, fh: int, datasync: bool) -> None:
+        """Make a file durable, and every change that was made before."""
+        handle = self._open_files[fh]
+        await self._background.in_thread(handle, handle.file.sync_data)
+        self._tree.sync()

@@ -1,0 +1,119 @@
+"""Who serves which mountpoint: a locked file in the instance for each mount.
+
+The kernel drops the lock when the daemon ends, however it ends; until then the file says who
+serves what. Whoever unmounts waits for the lock, and thereby until all is safe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from fusefs.daemon.mountpoint import MountError
+
+_PAUSE = 0.01
+
+
+class Served(NamedTuple):
+    """A live mount of an instance."""
+
+    pid: int
+    mountpoint: str
+    session: str
+
+
+class MountLock:
+    """The lock of one mount, held by its daemon."""
+
+    def __init__(self, run: Path, served: Served) -> None:
+        """Take the lock in the instance's ``run`` folder.
+
+        Raises:
+            MountError: another daemon serves this mountpoint.
+        """
+        self._path = run / _name(served.mountpoint)
+        while True:
+            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(self._fd)
+                raise MountError(
+                    f"{served.mountpoint} is served by another process already."
+                ) from None
+            if _is_file(self._fd, self._path):
+                break
+            os.close(self._fd)  # its last holder has just removed it
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, json.dumps(served._asdict()).encode() + b"\n", 0)
+
+    def release(self) -> None:
+        """Give the lock back: the daemon has finished."""
+        self._path.unlink(missing_ok=True)
+        os.close(self._fd)
+
+
+def served(run: Path) -> Iterator[Served]:
+    """Yield the live mounts of the instance whose ``run`` folder this is."""
+    for path in sorted(run.glob("mount-*.lock")):
+        with contextlib.suppress(FileNotFoundError, ValueError, TypeError), path.open() as file:
+            if _is_locked(file.fileno()):
+                yield Served(**json.load(file))
+
+
+def find(mountpoint: str) -> int | None:
+    """Return a descriptor of the lock of the daemon that serves `mountpoint`, if it is found.
+
+    It is looked for among the open files of this user's processes, since a mountpoint does not
+    say which instance it shows. Close the descriptor.
+    """
+    wanted = f"/run/{_name(mountpoint)}"
+    for process in os.listdir("/proc"):
+        if not process.isdecimal():
+            continue
+        folder = f"/proc/{process}/fd"
+        try:
+            for name in os.listdir(folder):
+                link = f"{folder}/{name}"
+                if os.readlink(link).endswith(wanted):
+                    return os.open(link, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            continue  # it ended, or is not this user's
+    return None
+
+
+def wait(fd: int, seconds: float) -> bool:
+    """Wait until the lock of a daemon is released; tell whether it was."""
+    give_up = time.monotonic() + seconds
+    while _is_locked(fd):
+        if time.monotonic() > give_up:
+            return False
+        time.sleep(_PAUSE)
+    return True
+
+
+def _is_locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    fcntl.flock(fd, fcntl.LOCK_UN)
+    return False
+
+
+def _is_file(fd: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _name(mountpoint: str) -> str:
+    return f"mount-{hashlib.sha256(os.fsencode(mountpoint)).hexdigest()[:16]}.lock"

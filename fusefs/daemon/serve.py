@@ -1,0 +1,89 @@
+"""Mounting a session's view and serving it until it is unmounted; and unmounting it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from fusefs.daemon import mount_lock, mountpoint
+from fusefs.daemon.daemon import Daemon
+from fusefs.daemon.mount_lock import MountLock, Served
+from fusefs.daemon.mountpoint import FS_TYPE, MountError
+from fusefs.daemon.options import MountOptions
+from fusefs.session.view_tree import ViewTree
+from fusefs.store.instance import Instance, InstanceError
+
+__all__ = ["MountError", "MountOptions", "serve", "umount"]
+
+_FINISH_SECONDS = 120.0
+
+
+def serve(
+    folder: Path | str,
+    session: str,
+    where: Path | str,
+    options: MountOptions | None = None,
+    *,
+    ready_fd: int | None = None,
+) -> None:
+    """Mount the view of a session of an instance and serve it until it is unmounted.
+
+    For the main thread. SIGTERM, SIGINT and SIGHUP unmount; a second one does so at once, from
+    under the programs that use the mount. Whatever was closed is kept in every case.
+
+    Args:
+        folder: the instance.
+        session: name of one of its sessions.
+        where: the mountpoint, a directory.
+        options: how to mount.
+        ready_fd: descriptor that is told (`readiness.READY`) when the view is mounted.
+
+    Raises:
+        InstanceError: the instance or the session cannot be used.
+        MountError: it cannot be mounted there.
+    """
+    point = mountpoint.locate(where)
+    instance = Instance.open(folder, deferred=True)
+    lock = None
+    try:
+        try:
+            spec = instance.sessions.get(session)
+        except KeyError:
+            raise InstanceError(f"No such session: {session}.") from None
+        bound = (bind.source for bind in instance.binds.all().values())
+        mountpoint.prepare(point, (str(instance.folder), *bound))
+        lock = MountLock(instance.folder / "run", Served(os.getpid(), point, session))
+        tree = ViewTree(instance, spec)
+        Daemon(instance, tree, point, options or MountOptions(), ready_fd).run()
+    finally:
+        try:
+            instance.close()
+        finally:
+            if lock is not None:
+                lock.release()  # last: whoever waits for it knows then that all is safe
+
+
+def umount(where: Path | str, *, lazy: bool = False) -> None:
+    """Unmount a view and wait until its daemon has made everything safe.
+
+    Args:
+        where: the mountpoint.
+        lazy: also while it is in use; those who use it go on, and nobody is waited for.
+
+    Raises:
+        MountError: it is no view, is in use, or the daemon does not come to its end.
+    """
+    point = mountpoint.locate(where)
+    mount = mountpoint.mounted_at(point)
+    if mount is None or mount.type != FS_TYPE:
+        raise MountError(f"{point} is not a mounted view.")
+    lock = mount_lock.find(point)
+    try:
+        mountpoint.detach(point, lazy=lazy or mountpoint.is_dead(point))
+        if lock is not None and not lazy and not mount_lock.wait(lock, _FINISH_SECONDS):
+            raise MountError(
+                f"{point} is unmounted, but its daemon is still busy storing what was written."
+            )
+    finally:
+        if lock is not None:
+            os.close(lock)

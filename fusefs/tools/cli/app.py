@@ -1,0 +1,135 @@
+"""The command and its subcommands, and how their failures leave the process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from fusefs import __version__
+from fusefs.tools.cli.options import common_options
+from fusefs.tools.cli.output import Failure, Status, classify, say, say_json
+
+_SECTIONS = {
+    "Instance": ("init", "import", "export", "bind", "unbind"),
+    "Sessions": ("session", "mount", "umount", "explain"),
+    "Tree": ("ls", "cat", "stat", "write", "mkdir", "mv", "rm"),
+    "Care": ("log", "trash", "check", "gc", "doctor", "conformance", "completion"),
+}
+
+_MODULES = {
+    "init": "transfer",
+    "import": "transfer",
+    "export": "transfer",
+    "bind": "transfer",
+    "unbind": "transfer",
+    "session": "sessions",
+    "mount": "mounts",
+    "umount": "mounts",
+    "explain": "tree",
+    "ls": "tree",
+    "cat": "tree",
+    "stat": "tree",
+    "write": "tree",
+    "mkdir": "tree",
+    "mv": "tree",
+    "rm": "tree",
+    "log": "care",
+    "trash": "care",
+    "check": "care",
+    "gc": "care",
+    "doctor": "doctor",
+    "conformance": "conformance",
+    "completion": "completion",
+}
+
+
+class _Commands(click.Group):
+    """Subcommands, loaded when they are called and shown in sections."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for names in _SECTIONS.values() for name in names]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        module = _MODULES.get(cmd_name)
+        if module is None:
+            return None
+        loaded = import_module(f"fusefs.tools.cli.{module}")
+        command = getattr(loaded, f"{cmd_name}_command")
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, names in _SECTIONS.items():
+            with formatter.section(title):
+                commands = [(name, self.get_command(ctx, name)) for name in names]
+                formatter.write_dl(
+                    [(n, c.get_short_help_str(60)) for n, c in commands if c is not None]
+                )
+
+
+EPILOG = """\b
+Exit status:
+  0    done
+  1    refused by the session's rules, or something was found wrong
+       (the text on stderr says what)
+  2    wrong usage or argument
+  3    the instance, the session or the mountpoint cannot be used
+  4    the store or the operating system failed
+  130  interrupted
+
+\b
+Example:
+  fusefs init
+  fusefs import ~/project /project
+  fusefs session create work --grant /project=ro --grant /project/src=stage
+  fusefs mount work ~/view --background
+"""
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=EPILOG,
+)
+@click.version_option(__version__, "--version", message="fusefs %(version)s")
+@common_options
+def app() -> None:
+    """Show each session its own view of a tree, as a mount or by command.
+
+    A session sees what it was granted and nothing else; what it may not see does not exist
+    for it.
+    """
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit status."""
+    as_json = "--json" in arguments
+    try:
+        # click turns the status of `Context.exit` into the result.
+        result = app.main(args=list(arguments), prog_name="fusefs", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has enough (`fusefs log | head`). Nothing is left to flush into the pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + 13
+    except (Exception, KeyboardInterrupt) as error:
+        failure = classify(error)
+        if failure is None:
+            raise
+        report(failure, error, as_json=as_json)
+        return failure.status
+    return result if isinstance(result, int) else Status.OK
+
+
+def report(failure: Failure, error: BaseException | None = None, *, as_json: bool) -> None:
+    """Tell the caller about `failure`."""
+    if as_json:
+        say_json({"error": {"code": failure.code, "text": failure.text}})
+    elif isinstance(error, click.UsageError):
+        error.show()
+    else:
+        say(failure.text, err=True)

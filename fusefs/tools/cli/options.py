@@ -1,0 +1,133 @@
+"""Options that every command takes, and the instance and the session they lead to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from fusefs.contract.sessions import SessionSpec
+    from fusefs.session.session import Session
+    from fusefs.store.instance import Instance
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass(slots=True)
+class Options:
+    """What was given before or after the subcommand."""
+
+    instance: Path | None = None
+    json: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """The instance's folder: `--instance`, else the environment, else the user's own."""
+        if self.instance is not None:
+            return self.instance.absolute()
+        if given := os.environ.get("FUSEFS_INSTANCE"):
+            return Path(given).expanduser().absolute()
+        data = os.environ.get("XDG_DATA_HOME", "")
+        # A relative value is to be ignored (XDG Base Directory Specification).
+        base = Path(data) if data.startswith("/") else Path.home() / ".local/share"
+        return base / "fusefs"
+
+
+def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    options = ctx.ensure_object(Options)
+    if param.name == "instance" and value is not None:
+        options.instance = value
+    elif param.name == "json" and value:
+        options.json = True
+
+
+def common_options(command: Command) -> Command:
+    """Add `--instance` and `--json`, which may stand before and after a subcommand."""
+    command = click.option(
+        "--json",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_keep,
+        help="Print one JSON document.",
+    )(command)
+    return click.option(
+        "--instance",
+        metavar="DIR",
+        type=click.Path(path_type=Path),
+        expose_value=False,
+        callback=_keep,
+        help="Folder of the instance.  [default: $FUSEFS_INSTANCE, $XDG_DATA_HOME/fusefs]",
+    )(command)
+
+
+def complete_session(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Offer the names of the instance's sessions to the shell."""
+    from click.shell_completion import CompletionItem
+
+    from fusefs.store.instance import InstanceError
+
+    try:
+        with open_instance(ctx.ensure_object(Options)) as instance:
+            names = instance.sessions.names()
+    except (InstanceError, OSError):
+        return []
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def session_option(command: Command) -> Command:
+    """Add `--session NAME`: whose view answers; without it, the person's, who may do all."""
+    return click.option(
+        "--session",
+        "session_name",
+        metavar="NAME",
+        shell_complete=complete_session,
+        help="See and act as this session.  [default: as the owner of the instance]",
+    )(command)
+
+
+@contextmanager
+def open_instance(options: Options) -> Iterator[Instance]:
+    """Open the instance for one command."""
+    from fusefs.store.instance import Instance
+
+    instance = Instance.open(options.folder)
+    try:
+        yield instance
+    finally:
+        instance.close()
+
+
+def find_session(instance: Instance, name: str) -> SessionSpec:
+    """Return the session called `name`.
+
+    Raises:
+        InstanceError: there is none.
+    """
+    from fusefs.store.instance import InstanceError
+
+    try:
+        return instance.sessions.get(name)
+    except KeyError:
+        known = ", ".join(instance.sessions.names()) or "there are none yet"
+        raise InstanceError(f"No such session: {name} (known: {known}).") from None
+
+
+@contextmanager
+def open_session(options: Options, name: str | None) -> Iterator[Session]:
+    """Open the instance, as the session `name` or as its owner."""
+    from fusefs.contract.sessions import OPERATOR
+    from fusefs.session.session import Session
+
+    with open_instance(options) as instance:
+        yield Session(instance, OPERATOR if name is None else find_session(instance, name))

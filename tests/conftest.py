@@ -1,0 +1,144 @@
+"""Fixtures for tests that work through the command line and on real mounts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fusefs
+
+TIMEOUT = 60
+"""Seconds after which a command counts as hung."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a command ended; texts with ``surrogateescape``."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one JSON document on standard output."""
+        return json.loads(self.out)
+
+
+@dataclass
+class Cli:
+    """Runs `fusefs` in a process of its own, on one instance."""
+
+    instance: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def __call__(
+        self, *arguments: str | os.PathLike[str], stdin: bytes = b"", expect: int | None = 0
+    ) -> Result:
+        """Run a command line and hold its exit status against `expect` (None: any)."""
+        environment = {**os.environ, "FUSEFS_INSTANCE": str(self.instance), **self.environment}
+        done = subprocess.run(
+            [sys.executable, "-m", "fusefs", *(os.fspath(word) for word in arguments)],
+            input=stdin,
+            capture_output=True,
+            env=environment,
+            timeout=TIMEOUT,
+            check=False,
+        )
+        result = Result(
+            done.returncode,
+            done.stdout.decode("utf-8", "surrogateescape"),
+            done.stderr.decode("utf-8", "surrogateescape"),
+        )
+        assert expect is None or result.status == expect, result
+        return result
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    """The command line on a new, empty instance."""
+    command = Cli(tmp_path / "instance")
+    command("init")
+    return command
+
+
+Mount = Callable[..., Path]
+
+
+@pytest.fixture
+def mount(cli: Cli, tmp_path: Path) -> Iterator[Mount]:
+    """A function that mounts a session in the background and returns its mountpoint.
+
+    Options of `fusefs mount` follow the name. Everything is unmounted at the end.
+    """
+    mounted: list[Path] = []
+
+    def mount_session(name: str, *options: str) -> Path:
+        mountpoint = tmp_path / f"view-{len(mounted)}-{name}"
+        mountpoint.mkdir()
+        cli("mount", name, mountpoint, "--background", *options)
+        mounted.append(mountpoint)
+        return mountpoint
+
+    yield mount_session
+    for mountpoint in mounted:
+        unmount(mountpoint)
+
+
+def unmount(mountpoint: Path) -> None:
+    """Unmount `mountpoint` if it is still mounted, dead or alive."""
+    if str(mountpoint) in mountpoints():
+        subprocess.run(
+            [sys.executable, "-m", "fusefs", "umount", mountpoint], timeout=TIMEOUT, check=True
+        )
+
+
+def mountpoints() -> set[str]:
+    """Return the mountpoints of all views of this program."""
+    lines = Path("/proc/self/mounts").read_text().splitlines()
+    return {fields[1] for line in lines if (fields := line.split())[2].startswith("fuse")}
+
+
+EXAMPLE = {
+    "AGENTS.md": "Read this first.\n",
+    "Dir1/FILE1.txt": "Not for everyone.\n",
+    "Dir1/Dir3/plan.txt": "Open to both.\n",
+    "Dir1/Dir3/notes/one.txt": "One\n",
+    "Dir2/b.md": "Secret\n",
+}
+"""The tree of the contract's example: path to text."""
+
+
+@pytest.fixture
+def host_tree(tmp_path: Path) -> Path:
+    """A folder of the host with the example's tree."""
+    top = tmp_path / "host"
+    for name, text in EXAMPLE.items():
+        file = top / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return top
+
+
+@pytest.fixture
+def filled(cli: Cli) -> Cli:
+    """The command line on an instance with the example's tree.
+
+    Its sessions are ``narrow``, to which ``/`` and ``/Dir1`` are passages, and ``wide``, which
+    reads everything.
+    """
+    with fusefs.Instance.open(cli.instance) as instance:
+        owner = fusefs.Session(instance)
+        for name, text in EXAMPLE.items():
+            owner.write(f"/{name}", text.encode())
+    cli("session", "create", "narrow", "--grant", "/AGENTS.md=ro", "--grant", "/Dir1/Dir3=stage")
+    cli("session", "create", "wide", "--grant", "/=ro")
+    return cli

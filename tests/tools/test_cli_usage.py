@@ -1,0 +1,198 @@
+"""Spellings, help texts, exit statuses and JSON of the command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from fusefs.tools.cli.app import app
+from fusefs.tools.cli.durations import duration
+
+
+def commands(
+    group: click.Group = app, prefix: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None, name
+        yield (*prefix, name), command
+        if isinstance(command, click.Group):
+            yield from commands(command, (*prefix, name))
+
+
+ALL = dict(commands())
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_every_command_has_help_with_an_example(words):
+    result = CliRunner().invoke(app, [*words, "--help"])
+    assert result.exit_code == 0
+    if not isinstance(ALL[words], click.Group):
+        assert "Example:\n  " in result.output
+        assert f"fusefs {' '.join(words)}" in result.output or words[0] == "init"
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_every_command_takes_instance_and_json(words):
+    names = {option for param in ALL[words].params for option in param.opts}
+    assert {"--instance", "--json"} <= names
+
+
+def test_help_names_the_exit_statuses():
+    output = CliRunner().invoke(app, ["--help"]).output
+    for status in ("0 ", "1 ", "2 ", "3 ", "4 ", "130 "):
+        assert f"\n    {status}" in output
+
+
+def test_version():
+    assert CliRunner().invoke(app, ["--version"]).output.startswith("fusefs 0.")
+
+
+def test_help_loads_no_database_and_no_fuse():
+    code = (
+        "import sys; from fusefs.tools.cli.app import run; run(['--help']);"
+        "sys.exit(bool({'lmdb', 'pyfuse3', 'trio', 'rich'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False)
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["no-such-command"],
+        ["ls", "--no-such-option"],
+        ["import", "/tmp"],
+        ["import", "/does/not/exist", "/x"],
+        ["session", "create"],
+        ["session", "create", "bad name"],
+        ["session", "create", "s", "--grant", "/x"],
+        ["session", "create", "s", "--grant", "x=ro"],
+        ["session", "create", "s", "--grant", "/x=write"],
+        ["session", "create", "s", "--world", "moon"],
+        ["mount", "s"],
+        ["mount", "s", "/tmp/a", "/tmp/b"],
+        ["mount", "--bind", "/tmp", "/tmp/view"],
+        ["mount", "s", "/tmp/view", "--grant", "/=ro"],
+        ["mount", "s", "/tmp/view", "--set-owner", "1000"],
+        ["mount", "s", "/tmp/view", "--passage-errno", "EIO"],
+        ["trash", "empty", "--older-than", "soon"],
+        ["ls", ""],
+        ["cat", "/a" + "b" * 255],
+        ["completion", "csh"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_is_status_2(cli, arguments):
+    result = cli(*arguments, expect=2)
+    assert result.out == ""
+    assert result.err
+    in_json = cli("--json", *arguments, expect=2)
+    assert in_json.json["error"]["text"]
+    assert in_json.json["error"]["code"] in {"FS_USAGE", "FS_INVALID_ARGUMENT"}
+
+
+def test_no_instance_is_status_3(cli, tmp_path):
+    for arguments in (["ls", "/"], ["check"], ["session", "list"], ["mount", "s", str(tmp_path)]):
+        result = cli("--instance", tmp_path / "none", *arguments, expect=3)
+        assert "init" in result.err
+    assert cli("--json", "--instance", tmp_path, "ls", expect=3).json["error"]["code"] == (
+        "FS_INSTANCE"
+    )
+
+
+def test_init_does_not_touch_what_is_there(cli, tmp_path):
+    assert "already" in cli("init", expect=3).err
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "file").touch()
+    cli("init", "--instance", taken, expect=3)
+    assert [entry.name for entry in taken.iterdir()] == ["file"]
+
+
+def test_no_such_session_is_status_3(cli):
+    for arguments in (
+        ["session", "show", "nobody"],
+        ["session", "rm", "nobody"],
+        ["session", "grant", "nobody", "/=ro"],
+        ["ls", "/", "--session", "nobody"],
+        ["mount", "nobody", "/tmp", "--background"],
+        ["mount", "nobody", "/tmp"],
+    ):
+        assert "nobody" in cli(*arguments, expect=3).err
+
+
+def test_instance_stands_before_or_after_the_command(cli, tmp_path):
+    other = tmp_path / "other"
+    cli("init", "--instance", other)
+    cli("--instance", other, "session", "create", "s")
+    assert cli("session", "--instance", other, "list", "--json").json["sessions"]
+    assert cli("session", "list", "--instance", other, "--json").json["sessions"]
+    assert not cli("session", "list", "--json").json["sessions"]
+
+
+def test_instance_from_the_environment(tmp_path, cli):
+    cli.environment = {"FUSEFS_INSTANCE": "", "XDG_DATA_HOME": str(tmp_path / "data")}
+    cli("init")
+    assert (tmp_path / "data/fusefs/data.mdb").exists()
+    cli.environment = {"FUSEFS_INSTANCE": "", "XDG_DATA_HOME": "", "HOME": str(tmp_path / "home")}
+    cli("init")
+    assert (tmp_path / "home/.local/share/fusefs/data.mdb").exists()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(cli, shell):
+    assert "_FUSEFS_COMPLETE" in cli("completion", shell).out
+
+
+def test_completion_offers_commands_and_sessions(cli):
+    cli("session", "create", "alice")
+    cli.environment = {"_FUSEFS_COMPLETE": "bash_complete", "COMP_WORDS": "fusefs mou",
+                       "COMP_CWORD": "1"}
+    assert "mount" in cli().out
+    cli.environment |= {"COMP_WORDS": "fusefs session show a", "COMP_CWORD": "3"}
+    assert "alice" in cli().out
+
+
+def test_doctor(cli):
+    result = cli("doctor", "--json", expect=None)
+    assert result.status == (0 if result.json["healthy"] else 1)
+    names = {finding["name"] for finding in result.json["findings"]}
+    assert {"python", "package pyfuse3", "/dev/fuse", "fusermount3", "instance"} <= names
+    for finding in result.json["findings"]:
+        assert (finding["verdict"] == "ok") == (not finding["remedy"])
+
+
+def test_a_reader_that_leaves_is_no_failure(cli):
+    for name in ("a", "b", "c"):
+        cli("session", "create", name)
+    command = f"{sys.executable} -m fusefs --instance {cli.instance} log | true"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, check=False)
+    assert done.stderr == b""
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("15m", 900), ("12h", 43200), ("30d", 2592000), ("0d", 0)]
+)
+def test_durations(text, seconds):
+    assert duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "d", "3", "-3d", "3 d", "3y"])
+def test_not_durations(text):
+    with pytest.raises(click.BadParameter):
+        duration(text)
+
+
+def test_python_minus_m_is_the_command(tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-m", "fusefs", "--version"], capture_output=True, check=True
+    )
+    assert done.stdout.startswith(b"fusefs ")
