@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 
+import trio
 from pyfuse3 import FUSEError, RequestContext
 
 from fusefs.daemon.guard import handler
@@ -29,7 +30,13 @@ class XattrHandlers(Requests):
             raise FUSEError(errno.ENOSYS)  # the kernel does not ask again
         if not name.startswith(_KEPT):
             raise FUSEError(errno.ENODATA if name.startswith(_ABSENT_AT_ONCE) else errno.EOPNOTSUPP)
-        return self._tree.get_xattr(self._known[inode].place, name)
+        steps = self._tree.get_xattr_in_steps(self._known[inode].place, name)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                return bytes(done.value)
+            await trio.lowlevel.checkpoint()
 
     @handler
     async def listxattr(self, inode: int, ctx: RequestContext) -> Sequence[bytes]:

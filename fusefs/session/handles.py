@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fusefs.contract.errors import NotPermitted
@@ -13,6 +13,8 @@ from fusefs.tree.tree import Spot
 
 if TYPE_CHECKING:
     from fusefs.session.view_reader import ViewReader
+
+_CHUNK = 1 << 20
 
 
 class ViewDirectory:
@@ -78,6 +80,13 @@ class ViewFile:
         """Return up to `size` bytes at `offset`, waiting for them if need be."""
         data = self.read_nowait(offset, size)
         return self.read(offset, size) if data is None else data
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the whole content, piece by piece."""
+        offset = 0
+        while chunk := self.read_whole(offset, _CHUNK):
+            yield chunk
+            offset += len(chunk)
 
     def write(self, offset: int, data: bytes) -> int:
         """Write all of `data`."""

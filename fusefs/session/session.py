@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -33,7 +34,6 @@ from fusefs.tree.backend import Owner
 
 _LINKS_FOLLOWED = 40
 _PAGE = 1000
-_CHUNK = 1 << 20
 _FILE_MODE = 0o644
 _DIRECTORY_MODE = 0o755
 
@@ -175,7 +175,7 @@ class Session:
             return os.fsencode(self.listing(path))
         file = self.view.open_file(place, write=False)
         try:
-            return b"".join(_chunks(file))
+            return b"".join(file.chunks())
         finally:
             file.close()
 
@@ -248,16 +248,21 @@ class Session:
         if not resolved:
             raise IsADirectory(render(resolved))
         parent = self._make_parents(resolved)
-        try:
-            place, _ = self.view.child(parent, resolved[-1])
-        except NotFound:
-            file = self.view.create_file(parent, resolved[-1], _FILE_MODE, _owner())[2]
-        else:
-            file = self.view.open_file(place, write=True)
+        file = self._open_or_create(parent, resolved[-1])
         try:
             file.replace(data)
         finally:
             _close(file)
+
+    def _open_or_create(self, parent: Place, name: bytes) -> ViewFile:
+        try:
+            place, _ = self.view.child(parent, name)
+        except NotFound:
+            with contextlib.suppress(AlreadyExists):
+                return self.view.create_file(parent, name, _FILE_MODE, _owner())[2]
+            # Another process made it meanwhile.
+            place, _ = self.view.child(parent, name)
+        return self.view.open_file(place, write=True)
 
     def _final(self, path: Path) -> Path:
         """Return the path that a write to `path` goes to, through the link it may be."""
@@ -359,13 +364,6 @@ class Session:
 
 def _owner() -> Owner:
     return Owner(os.geteuid(), os.getegid())
-
-
-def _chunks(file: ViewFile) -> Iterator[bytes]:
-    offset = 0
-    while chunk := file.read_whole(offset, _CHUNK):
-        yield chunk
-        offset += len(chunk)
 
 
 def _close(file: ViewFile) -> None:

@@ -23,7 +23,6 @@ from fusefs.tree.backend import Change
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_CHUNK = 1 << 20
 _SPECIAL = {stat.S_IFIFO: Kind.FIFO, stat.S_IFSOCK: Kind.SOCKET, stat.S_IFLNK: Kind.SYMLINK}
 _REPORT_EVERY = 100
 
@@ -294,10 +293,8 @@ def _export_file(session: Session, place: Place, target: bytes) -> None:
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(target, flags, 0o600), "wb") as writer:
-            offset = 0
-            while chunk := file.read_whole(offset, _CHUNK):
+            for chunk in file.chunks():
                 writer.write(chunk)
-                offset += len(chunk)
     finally:
         file.close()
 

@@ -8,6 +8,7 @@ nothing below it does.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from collections.abc import Callable
 from hashlib import blake2b
@@ -32,7 +33,7 @@ from fusefs.session.handles import LinkText, ViewDirectory, ViewFile
 from fusefs.session.place import Place
 from fusefs.session.stat import DIRECTORY_KINDS, Stat
 from fusefs.store import definitions
-from fusefs.store.instance import Instance
+from fusefs.store.instance import Instance, InstanceError
 from fusefs.tree.backend import Actor, Backend, File, Node
 from fusefs.tree.tree import Spot, Tree
 
@@ -40,6 +41,8 @@ CONTROL_NAME = b".fusefs"
 """The one reserved name, at the root of a mount (contract section 5)."""
 DIRECTORY_BYTES = 4096
 """The size of every visible directory."""
+
+_log = logging.getLogger(__name__)
 
 _WRITE_BITS = 0o222
 _PASSAGE_MODE = 0o111
@@ -99,8 +102,12 @@ class ViewReader:
                 except KeyError:
                     rules = _NO_RULES
                 self.rules = View(rules)
-        self.tree.rebind()
+        # Before anything else can fail: what places know of the old rules is void.
         self.epoch += 1
+        try:
+            self.tree.rebind()
+        except InstanceError as error:
+            _log.error("%s What was bound before stays.", error)
         return True
 
     def places_of(self, key: int) -> Place | None:

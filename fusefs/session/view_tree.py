@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Generator
 
 from fusefs.contract.errors import (
     AccessDenied,
@@ -238,6 +239,15 @@ class ViewTree(ViewReader):
 
     def get_xattr(self, place: Place, name: bytes) -> bytes:
         """Return an extended attribute; ``user.fusefs.*`` are made on demand."""
+        steps = self.get_xattr_in_steps(place, name)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                return bytes(done.value)
+
+    def get_xattr_in_steps(self, place: Place, name: bytes) -> Generator[None, None, bytes]:
+        """Return an extended attribute like `get_xattr`, pausing before others wait too long."""
         self.check_visible(place)
         return xattrs.get(self, place, name)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from fusefs.contract.errors import NotPermitted
@@ -17,17 +18,16 @@ if TYPE_CHECKING:
 
 _KEPT = b"user."
 _VIRTUAL = b"user.fusefs."
-_CHUNK = 1 << 20
 
 
-def get(view: ViewReader, place: Place, name: bytes) -> bytes:
-    """Return an attribute of a visible place.
+def get(view: ViewReader, place: Place, name: bytes) -> Generator[None, None, bytes]:
+    """Return an attribute of a visible place, pausing where that means to read a large file.
 
     Raises:
         OSError: ENODATA where there is none, EOPNOTSUPP outside ``user.*``.
     """
     if name.startswith(_VIRTUAL):
-        return _virtual(view, place, name[len(_VIRTUAL) :])
+        return (yield from _virtual(view, place, name[len(_VIRTUAL) :]))
     _check_namespace(name)
     return view.backend_of(place).get_xattr(place.key, name)
 
@@ -58,13 +58,13 @@ def _check_namespace(name: bytes) -> None:
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 
 
-def _virtual(view: ViewReader, place: Place, name: bytes) -> bytes:
+def _virtual(view: ViewReader, place: Place, name: bytes) -> Generator[None, None, bytes]:
     if name == b"level":
         return str(place.cursor.level).encode()
     if name == b"kind":
         return view.stat(place).kind.name.lower().encode()
     if name in (b"sha256", b"version") and view.stat(place).kind == Kind.FILE:
-        sha256 = content_hash(view, place)
+        sha256 = yield from content_hash(view, place)
         return sha256.hex().encode() if name == b"sha256" else version_token(sha256).encode()
     raise OSError(errno.ENODATA, os.strerror(errno.ENODATA))
 
@@ -74,18 +74,17 @@ def version_token(sha256: bytes) -> str:
     return hashlib.sha256(b"version" + sha256).hexdigest()[:32]
 
 
-def content_hash(view: ViewReader, place: Place) -> bytes:
-    """Return the SHA-256 of a file as it reads now. May block for a large one."""
+def content_hash(view: ViewReader, place: Place) -> Generator[None, None, bytes]:
+    """Return the SHA-256 of a file as it reads now, pausing after each piece that is read."""
     known = view.node_of(place).sha256
     if known is not None:
         return known
     digest = hashlib.sha256()
     file = view.open_file(place, write=False)
     try:
-        offset = 0
-        while chunk := file.read_whole(offset, _CHUNK):
+        for chunk in file.chunks():
             digest.update(chunk)
-            offset += len(chunk)
+            yield
     finally:
         file.close()
     return digest.digest()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import stat
 import time
 from collections.abc import Callable, Hashable, Sequence
@@ -28,6 +27,15 @@ from fusefs.tree.backend import (
     Node,
     Owner,
     Publication,
+)
+from fusefs.tree.store_names import (
+    check_replace,
+    directory_in,
+    entry_in,
+    live_path,
+    os_error,
+    refuse_cycle,
+    touch,
 )
 
 XATTR_MAX = 64 << 10
@@ -72,15 +80,15 @@ class StoreTree:
         with self._kv.read() as txn:
             record = nodes.child(txn, _id(parent), name)
             if record is None:
-                _directory(txn, _id(parent))
-                raise _os_error(errno.ENOENT)
+                directory_in(txn, _id(parent))
+                raise os_error(errno.ENOENT)
             return self._node(txn, record)
 
     def open_directory(self, key: Hashable) -> Directory:
         """Open a directory; it is listed from the store page by page."""
         node = self.stat(key)
         if node.kind != Kind.DIR:
-            raise _os_error(errno.ENOTDIR)
+            raise os_error(errno.ENOTDIR)
         return _StoreDirectory(self, _id(key))
 
     def entries(self, directory: int, after: bytes, limit: int) -> list[Entry]:
@@ -94,9 +102,9 @@ class StoreTree:
         with self._kv.read() as txn:
             located = nodes.locate(txn, _id(key))
         if located.record.kind == Kind.DIR:
-            raise _os_error(errno.EISDIR)
+            raise os_error(errno.EISDIR)
         if located.record.kind != Kind.FILE:
-            raise _os_error(errno.ENXIO)
+            raise os_error(errno.ENXIO)
         opened = self._files.open(located)
         if write:
             opened.actor = actor.session
@@ -107,7 +115,7 @@ class StoreTree:
         with self._kv.read() as txn:
             record = nodes.locate(txn, _id(key)).record
         if record.kind != Kind.SYMLINK:
-            raise _os_error(errno.EINVAL)
+            raise os_error(errno.EINVAL)
         return record.tail
 
     def _node(self, txn: Reader, record: Record) -> Node:
@@ -131,10 +139,10 @@ class StoreTree:
         """Make a node; set-group-id directories pass on their group (inode(7))."""
         now = time.time_ns()
         with self._kv.write() as txn:
-            directory = _directory(txn, _id(parent))
-            path = _live_path(txn, directory.record.id)
+            directory = directory_in(txn, _id(parent))
+            path = live_path(txn, directory.record.id)
             if nodes.child(txn, directory.record.id, name) is not None:
-                raise _os_error(errno.EEXIST)
+                raise os_error(errno.EEXIST)
             gid = owner.gid
             if directory.record.mode & stat.S_ISGID:
                 gid = directory.record.gid
@@ -146,7 +154,7 @@ class StoreTree:
                 nodes.new_id(txn), tail,
             )  # fmt: skip
             nodes.place(txn, directory.record.id, name, record)
-            _touch(txn, directory, now)
+            touch(txn, directory, now)
             self._journal(
                 txn, actor, Op.CREATE, now, node=record.id, parent=directory.record.id, name=name,
                 path=_join(path, name), after=tail if kind == Kind.FILE else b"",
@@ -159,19 +167,19 @@ class StoreTree:
         """Move an entry to the trash."""
         now = time.time_ns()
         with self._kv.write() as txn:
-            holder = _directory(txn, _id(parent))
-            located = _entry(txn, holder, name)
+            holder = directory_in(txn, _id(parent))
+            located = entry_in(txn, holder, name)
             is_directory = located.record.kind == Kind.DIR
             if directory is True:
                 if not is_directory:
-                    raise _os_error(errno.ENOTDIR)
+                    raise os_error(errno.ENOTDIR)
                 if not nodes.is_empty(txn, located.record.id):
-                    raise _os_error(errno.ENOTEMPTY)
+                    raise os_error(errno.ENOTEMPTY)
             elif directory is False and is_directory:
-                raise _os_error(errno.EISDIR)
-            path = (*_live_path(txn, holder.record.id), name)
+                raise os_error(errno.EISDIR)
+            path = (*live_path(txn, holder.record.id), name)
             trash.record_removal(txn, located, now=now, actor=actor.session, path=path)
-            _touch(txn, holder, now)
+            touch(txn, holder, now)
             self._journal(
                 txn, actor, Op.REMOVE, now, node=located.record.id, parent=holder.record.id,
                 name=name, path=_join(path), before=_hash(located.record),
@@ -191,29 +199,29 @@ class StoreTree:
         """Move an entry as rename(2) says."""
         now = time.time_ns()
         with self._kv.write() as txn:
-            source_dir = _directory(txn, _id(parent))
-            target_dir = _directory(txn, _id(new_parent))
-            source = _entry(txn, source_dir, name)
+            source_dir = directory_in(txn, _id(parent))
+            target_dir = directory_in(txn, _id(new_parent))
+            source = entry_in(txn, source_dir, name)
             taken = nodes.child(txn, target_dir.record.id, new_name)
             if exchange and taken is None:
-                raise _os_error(errno.ENOENT)
+                raise os_error(errno.ENOENT)
             if taken is not None and taken.id == source.record.id:
                 if not replace and not exchange:
-                    raise _os_error(errno.EEXIST)
+                    raise os_error(errno.EEXIST)
                 return
             target_id = target_dir.record.id
-            path = (*_live_path(txn, source_dir.record.id), name)
-            new_path = (*_live_path(txn, target_id), new_name)
-            _refuse_cycle(txn, source.record, target_id)
+            path = (*live_path(txn, source_dir.record.id), name)
+            new_path = (*live_path(txn, target_id), new_name)
+            refuse_cycle(txn, source.record, target_id)
             replaced = None if taken is None else Located(target_id, new_name, taken)
             if exchange:
                 assert replaced is not None
-                _refuse_cycle(txn, replaced.record, source_dir.record.id)
+                refuse_cycle(txn, replaced.record, source_dir.record.id)
                 moved = replaced.record._replace(ctime=now, linked=now)
                 nodes.place(txn, source_dir.record.id, name, moved)
             else:
                 if replaced is not None:
-                    _check_replace(txn, source.record, replaced.record, replace)
+                    check_replace(txn, source.record, replaced.record, replace)
                     orphans.orphan(txn, replaced, now)
                 nodes.take(txn, source_dir.record.id, name)
             moved = source.record._replace(ctime=now, linked=now)
@@ -262,7 +270,7 @@ class StoreTree:
         with self._kv.read() as txn:
             located = nodes.locate(txn, node_id)
         if located.record.kind != Kind.FILE:
-            raise _os_error(errno.EISDIR if located.record.kind == Kind.DIR else errno.EINVAL)
+            raise os_error(errno.EISDIR if located.record.kind == Kind.DIR else errno.EINVAL)
         file = self._files.open(located)
         file.actor = actor.session
         try:
@@ -278,7 +286,7 @@ class StoreTree:
         with self._kv.read() as txn:
             value = txn.get(keys.xattr(_id(key), name))
         if value is None:
-            raise _os_error(errno.ENODATA)
+            raise os_error(errno.ENODATA)
         return value
 
     def list_xattrs(self, key: Hashable) -> Sequence[bytes]:
@@ -290,9 +298,9 @@ class StoreTree:
     def set_xattr(self, key: Hashable, name: bytes, value: bytes, actor: Actor) -> None:
         """Set an extended attribute."""
         if len(name) > 255:
-            raise _os_error(errno.ERANGE)
+            raise os_error(errno.ERANGE)
         if len(value) > XATTR_MAX:
-            raise _os_error(errno.E2BIG)
+            raise os_error(errno.E2BIG)
 
         def apply(txn: Writer, record: Record) -> Record:
             txn.put(keys.xattr(record.id, name), value)
@@ -305,7 +313,7 @@ class StoreTree:
 
         def apply(txn: Writer, record: Record) -> Record:
             if txn.get(keys.xattr(record.id, name)) is None:
-                raise _os_error(errno.ENODATA)
+                raise os_error(errno.ENODATA)
             txn.delete(keys.xattr(record.id, name))
             return record
 
@@ -391,10 +399,6 @@ def _id(key: Hashable) -> int:
     return cast(int, key)
 
 
-def _os_error(number: int) -> OSError:
-    return OSError(number, os.strerror(number))
-
-
 def _to_node(record: Record) -> Node:
     clean_file = record.kind == Kind.FILE and record.content_state == State.CLEAN
     return Node(
@@ -419,46 +423,3 @@ def _hash(record: Record) -> bytes:
 
 def _join(path: tuple[bytes, ...], *names: bytes) -> bytes:
     return b"/" + b"/".join((*path, *names))
-
-
-def _directory(txn: Reader, node_id: int) -> Located:
-    located = nodes.locate(txn, node_id)
-    if located.record.kind != Kind.DIR:
-        raise _os_error(errno.ENOTDIR)
-    return located
-
-
-def _live_path(txn: Reader, directory: int) -> tuple[bytes, ...]:
-    """Return a directory's path; one that was removed takes no new entries (as rmdir(2))."""
-    path = nodes.path_of(txn, directory)
-    if path is None:
-        raise _os_error(errno.ENOENT)
-    return path
-
-
-def _entry(txn: Reader, directory: Located, name: bytes) -> Located:
-    record = nodes.child(txn, directory.record.id, name)
-    if record is None:
-        raise _os_error(errno.ENOENT)
-    return Located(directory.record.id, name, record)
-
-
-def _touch(txn: Writer, directory: Located, now: int) -> None:
-    nodes.update(txn, directory, directory.record._replace(mtime=now, ctime=now))
-
-
-def _refuse_cycle(txn: Reader, moved: Record, new_directory: int) -> None:
-    if moved.kind == Kind.DIR and nodes.is_inside(txn, new_directory, moved.id):
-        raise _os_error(errno.EINVAL)
-
-
-def _check_replace(txn: Reader, source: Record, target: Record, replace: bool) -> None:
-    if not replace:
-        raise _os_error(errno.EEXIST)
-    if target.kind == Kind.DIR:
-        if source.kind != Kind.DIR:
-            raise _os_error(errno.EISDIR)
-        if not nodes.is_empty(txn, target.id):
-            raise _os_error(errno.ENOTEMPTY)
-    elif source.kind == Kind.DIR:
-        raise _os_error(errno.ENOTDIR)
