@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import trio
+from pyfuse3 import ROOT_INODE
 
 from fusefs.contract.paths import Path, resolve
 from fusefs.contract.view import Cursor, View
@@ -151,6 +152,10 @@ class Coherence:
         if not self._tree.refresh():
             return
         self._changed()
+        if before.root is not self._tree.rules.root:
+            for name in self._inodes.absent_at_top:
+                self._notifier.entry(ROOT_INODE, name)
+            self._inodes.absent_at_top.clear()
         change = _RulesChange(before, self._tree.rules)
         for inode in self._inodes:
             old, new = change.at(inode.place)

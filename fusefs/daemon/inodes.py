@@ -118,6 +118,8 @@ class InodeTable:
     Attributes:
         by_number: number to inode; an unknown number raises `UnknownInode`.
         root: the mount's root, which is never forgotten.
+        absent_at_top: names the kernel was told are not in the root. Every other directory's
+            are dropped with the directory's own name; the root has none.
         on_unwatch: called for an inode with a watch that is dropped.
     """
 
@@ -127,6 +129,7 @@ class InodeTable:
         self.root.lookups = 1
         self.by_number = _Numbers({ROOT_INODE: self.root})
         self._by_place: dict[Place, Inode] = {root: self.root}
+        self.absent_at_top: set[bytes] = set()
 
     def __len__(self) -> int:
         return len(self.by_number)

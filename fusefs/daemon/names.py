@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pyfuse3 import (
     RENAME_EXCHANGE,
     RENAME_NOREPLACE,
+    ROOT_INODE,
     EntryAttributes,
     FUSEError,
     RequestContext,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _NODES = {0: Kind.FILE, st.S_IFREG: Kind.FILE, st.S_IFIFO: Kind.FIFO, st.S_IFSOCK: Kind.SOCKET}
 _PERMISSIONS = 0o7777
+_MOST_ABSENT = 10_000
 
 
 class NameHandlers(Requests):
@@ -47,6 +49,11 @@ class NameHandlers(Requests):
             if uncertain:
                 self._check_stands(parent)
                 raise
+            if parent_inode == ROOT_INODE:
+                absent = self.inodes.absent_at_top
+                if len(absent) >= _MOST_ABSENT and name not in absent:
+                    raise
+                absent.add(name)
             return self._presenter.absent_now if parent.volatile else self._absent
         except AccessDenied:
             if self._hide_passages:

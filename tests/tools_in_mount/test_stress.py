@@ -1,0 +1,44 @@
+"""Programs made to find faults of file systems, each for a short while."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tools_in_mount.place import Place
+
+SECONDS = "2"
+
+STRESSORS = (
+    "access chmod chown copy-file dentry dir dirdeep dirmany fstat filename hdd link mknod mmap "
+    "msync open readahead rename revio seek sendfile symlink touch utime xattr"
+).split()
+
+
+@pytest.mark.parametrize("pattern", ["write", "randwrite", "randrw"])
+@pytest.mark.parametrize("engine", ["psync", "mmap"])
+def test_fio(place: Place, engine: str, pattern: str) -> None:
+    said = place.run(
+        "fio", "--name=job", f"--rw={pattern}", f"--ioengine={engine}", "--size=8M",
+        "--bsrange=512-64k", "--verify=crc32c", "--verify_fatal=1", "--fsync=64", "--minimal",
+        "--fallocate=none", "--numjobs=2",
+    )  # fmt: skip
+    assert "verify" not in said
+
+
+def test_stress_ng(place: Place) -> None:
+    words = [word for name in STRESSORS for word in (f"--{name}", "1")]
+    said = place.run("stress-ng", "--verify", "--timeout", SECONDS, "--temp-path", ".",
+                     "--no-rand-seed", "--metrics-brief", *words)  # fmt: skip
+    assert "successful run" in said
+    assert list(place.folder.iterdir()) == []
+
+
+def test_dbench(place: Place) -> None:
+    said = place.run("dbench", "-t", SECONDS, "-D", ".", "2")
+    assert "Throughput" in said
+
+
+def test_fs_mark(place: Place) -> None:
+    # Names, sizes and contents are checked as it goes.
+    place.run("fs_mark", "-d", ".", "-n", "200", "-s", "10240", "-t", "2", "-S", "1", "-D", "10")
+    assert "fs_log.txt" in {file.name for file in place.folder.iterdir()}
