@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test lint clean
+.PHONY: help setup demo test lint bench clean
 
 help:
 	@echo "make demo    show the access rules at work on two mounted sessions"
 	@echo "make test    run every test"
 	@echo "make lint    ruff, mypy --strict, and the import rule of the rooms"
+	@echo "make bench   compare with a plain directory, bindfs and plain pyfuse3 (takes long)"
 	@echo "make setup   install what is missing, make $(VENV)"
 	@echo "make clean   remove $(VENV) and everything generated"
 
@@ -33,6 +34,12 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_architecture.py
+
+# Run as root: only root can make a plain directory cold. BENCH holds options, for example
+# `make bench BENCH="--scale 0.1 --rounds 1"`.
+bench: setup
+	@.ci/setup.sh bench
+	$(BIN)/python -m bench.compare $(BENCH)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

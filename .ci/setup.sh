@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what fusefs needs and only that.
 #   setup.sh system        Debian packages of tools that are not there yet
+#   setup.sh bench         Debian packages that the comparison in bench/ needs on top
 #   setup.sh python VENV   a virtual environment with fusefs and its development tools
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -44,11 +45,25 @@ missing_packages() {
     has getfattr || echo attr
     has getfacl || echo acl
     has setpriv || echo util-linux
+    has node || echo nodejs
+    has npm || echo npm
+    has make || echo make
+    has vim || echo vim
+    has fio || echo fio
+    has stress-ng || echo stress-ng
+    has dbench || echo dbench
+    has fs_mark || echo fsmark
 }
 
-install_system() {
+missing_bench_packages() {
+    has bindfs || echo bindfs
+    has fio || echo fio
+}
+
+# install_packages COMMAND: what COMMAND names, if anything.
+install_packages() {
     local packages sudo=()
-    mapfile -t packages < <(missing_packages | tr ' ' '\n' | sort -u)
+    mapfile -t packages < <("$1" | tr ' ' '\n' | sort -u)
     [ "${#packages[@]}" -eq 0 ] && return
     if ! has apt-get; then
         echo "Missing: ${packages[*]} (Debian's names). Install them and run this again." >&2
@@ -74,10 +89,11 @@ install_python() {
 }
 
 case "${1-}" in
-system) install_system ;;
+system) install_packages missing_packages ;;
+bench) install_packages missing_bench_packages ;;
 python) install_python "${2:?folder of the virtual environment}" ;;
 *)
-    sed -n '2,4p' "$0" >&2
+    sed -n '2,5p' "$0" >&2
     exit 2
     ;;
 esac

@@ -88,8 +88,7 @@ def memory(shop: Workshop, scale: float) -> str:
     say(f"memory: a tree of {files:,} files")
     tree = shop.folder / "walked"
     trees.tiny_files(tree, files)
-    peer = FusefsStore(shop.folder / "memory")
-    shop.adopt(peer)
+    peer = shop.peer(FusefsStore, "memory")
     peer.fill(tree, "walked")
     peer.mount()
     rows = [["mounted", _resident(peer.pid)]]

@@ -16,10 +16,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import ClassVar
+from typing import ClassVar, Self, TypeVar
 
 _MOUNT_SECONDS = 30.0
-_UNMOUNT_SECONDS = 120.0
+_BUSY_SECONDS = 5.0
+_STORE_SECONDS = 120.0
 _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 _PROJECT = Path(__file__).resolve().parent.parent
 
@@ -71,11 +72,17 @@ class Peer:
     name: ClassVar[str]
     about: ClassVar[str]
 
-    def __init__(self, folder: Path) -> None:
-        """Prepare in `folder`, which is new and this peer's own."""
+    def __init__(self, folder: Path, beside: Self | None = None) -> None:
+        """Prepare in `folder`, which is new and this peer's own.
+
+        Args:
+            folder: where.
+            beside: another of this kind, whose tree this one shows too.
+        """
         self.folder = folder
-        self.backing = folder / "backing"
-        self.backing.mkdir(parents=True)
+        folder.mkdir(parents=True)
+        self.backing: Path = folder / "backing" if beside is None else beside.backing
+        self.backing.mkdir(exist_ok=True)
 
     @classmethod
     def missing(cls) -> str | None:
@@ -90,7 +97,14 @@ class Peer:
         """Start serving."""
 
     def unmount(self) -> None:
-        """Stop serving, and wait until all that was written is stored."""
+        """Stop serving, and wait until all that was written is stored.
+
+        Raises:
+            BenchError: it is in use.
+        """
+
+    def abandon(self) -> None:
+        """Stop serving, also where something is still open in it."""
 
     def fill(self, tree: Path, name: str) -> None:
         """Put a copy of the host folder `tree` in as `name`, past the mount. While unmounted."""
@@ -116,8 +130,8 @@ class Mounted(Peer):
     # Its own process group: Ctrl-C is for this program, which then unmounts in good order.
     _process: subprocess.Popen[bytes] | None = None
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, beside: Self | None = None) -> None:
+        super().__init__(folder, beside)
         self.mountpoint = folder / "mount"
         self.mountpoint.mkdir()
 
@@ -158,18 +172,27 @@ class Mounted(Peer):
         process = self._process
         if process is None:
             return
-        end = time.monotonic() + _UNMOUNT_SECONDS
+        end = time.monotonic() + _BUSY_SECONDS
         while process.poll() is None and is_mounted(self.mountpoint):
-            done = subprocess.run(
-                _unmounting(self.mountpoint), stderr=subprocess.PIPE, check=False
-            )
+            done = _umount(self.mountpoint)
             if done.returncode == 0:
                 break
             if time.monotonic() > end:
                 raise BenchError(done.stderr.decode("utf-8", "replace").strip())
             time.sleep(0.05)
-        process.wait(_UNMOUNT_SECONDS)
+        process.wait(_STORE_SECONDS)
         self._process = None
+
+    def abandon(self) -> None:
+        try:
+            self.unmount()
+        except BenchError:
+            # An interrupt came between opening a file there and closing it.
+            _umount(self.mountpoint, "-l" if os.geteuid() == 0 else "-z")
+            if self._process is not None:
+                self._process.terminate()
+                self._process.wait(_STORE_SECONDS)
+                self._process = None
 
 
 class Bindfs(Mounted):
@@ -193,12 +216,14 @@ class PyfusePassthrough(Mounted):
 
 
 class _Fusefs(Mounted):
-    session = "bench"
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.instance = folder / "instance"
-        run(*self.fusefs("init"))
+    def __init__(self, folder: Path, beside: Self | None = None) -> None:
+        super().__init__(folder, beside)
+        self.session = folder.name
+        if beside is None:
+            self.instance = folder / "instance"
+            run(*self.fusefs("init"))
+        else:
+            self.instance = beside.instance
         run(*self.fusefs("session", "create", self.session, "--grant", "/=stage"))
 
     def fusefs(self, *words: str | Path) -> list[str | Path]:
@@ -221,9 +246,10 @@ class FusefsBound(_Fusefs):
     name = "bound"
     about = "fusefs, a host folder bound into the tree"
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        run(*self.fusefs("bind", self.backing, "/host"))
+    def __init__(self, folder: Path, beside: Self | None = None) -> None:
+        super().__init__(folder, beside)
+        if beside is None:
+            run(*self.fusefs("bind", self.backing, "/host"))
 
     @property
     def top(self) -> Path:
@@ -233,6 +259,9 @@ class FusefsBound(_Fusefs):
 PEERS: tuple[type[Peer], ...] = (Plain, Bindfs, PyfusePassthrough, FusefsStore, FusefsBound)
 
 
+_Kind = TypeVar("_Kind", bound=Peer)
+
+
 class Workshop:
     """A temporary folder with peers in it; leaving it unmounts and removes everything."""
 
@@ -240,21 +269,19 @@ class Workshop:
         self.folder = Path(tempfile.mkdtemp(prefix="fusefs-bench-", dir=base))
         self._peers: list[Peer] = []
 
-    def peer(self, kind: type[Peer], name: str | None = None) -> Peer:
+    def peer(
+        self, kind: type[_Kind], name: str | None = None, beside: _Kind | None = None
+    ) -> _Kind:
         """Set a peer up, not mounted yet."""
-        peer = kind(self.folder / (name or kind.name))
+        peer = kind(self.folder / (name or kind.name), beside)
         self._peers.append(peer)
         return peer
-
-    def adopt(self, peer: Peer) -> None:
-        """See to the end of a peer that was made elsewhere."""
-        self._peers.append(peer)
 
     def close(self) -> None:
         """Unmount what is mounted and remove the folder."""
         for peer in self._peers:
             try:
-                peer.unmount()
+                peer.abandon()
             except (BenchError, subprocess.TimeoutExpired) as error:
                 print(f"{peer.name}: {error}", file=sys.stderr)
         left = mounts_below(self.folder)
@@ -299,7 +326,8 @@ def mounts_below(folder: Path) -> list[Path]:
     return found
 
 
-def _unmounting(mountpoint: Path) -> list[str]:
-    if os.geteuid() == 0:
-        return ["umount", str(mountpoint)]
-    return ["fusermount3", "-u", str(mountpoint)]
+def _umount(mountpoint: Path, *flags: str) -> subprocess.CompletedProcess[bytes]:
+    command = ["umount"] if os.geteuid() == 0 else ["fusermount3", "-u"]
+    return subprocess.run(
+        [*command, *flags, str(mountpoint)], stderr=subprocess.PIPE, check=False
+    )

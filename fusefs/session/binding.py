@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from fusefs.contract.errors import InvalidArgument
 from fusefs.contract.paths import Path as TreePath
-from fusefs.contract.paths import render
+from fusefs.contract.paths import decode, is_at_or_below, render
 from fusefs.contract.sessions import OPERATOR
 from fusefs.session.session import Session
 from fusefs.store.definitions import BindSpec
@@ -30,6 +31,35 @@ def bind(instance: Instance, host_dir: Path, path: TreePath) -> None:
             f"The instance {folder} and {source} hold one another: a session could reach the "
             "instance's own files. Keep them apart (--instance)."
         )
-    # Without a directory under it, what is bound would be in no listing.
-    Session(instance).mkdir(render(path))
-    instance.binds.put(path, BindSpec(HOST, str(source)), OPERATOR.name)
+    spec = BindSpec(HOST, str(source))
+    bound = instance.binds.all().get(path)
+    if bound is not None and bound != spec:
+        raise InvalidArgument(
+            f"Not bound: {bound.source} is bound at {render(path)} already. "
+            f"To take it away: fusefs unbind {render(path)}"
+        )
+    if bound is None:
+        _make_room(Session(instance), path)
+        instance.binds.put(path, spec, OPERATOR.name)
+
+
+def _make_room(session: Session, path: TreePath) -> None:
+    """See to an empty directory under what is bound: without one it would be in no listing."""
+    if not path:
+        return
+    text = render(path)
+    if session.exists(text):
+        if session.list(text):
+            raise InvalidArgument(
+                f"Not bound: {text} is not empty, and what is in it would be hidden. "
+                "Bind at another path."
+            )
+        return
+    for where, spec in session.view.instance.binds.all().items():
+        if is_at_or_below(path, where):
+            inner = os.path.join(spec.source, *map(decode, path[len(where) :]))
+            raise InvalidArgument(
+                f"Not bound: {text} is in a bound folder and does not exist. "
+                f"Make it first: mkdir -p {inner}"
+            )
+    session.mkdir(text)

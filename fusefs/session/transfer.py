@@ -11,7 +11,7 @@ from pathlib import Path
 from fusefs.contract.errors import ContractError, InvalidArgument
 from fusefs.contract.kinds import Kind
 from fusefs.contract.paths import Path as TreePath
-from fusefs.contract.paths import render
+from fusefs.contract.paths import decode, render
 from fusefs.session.place import Place
 from fusefs.session.session import Session
 from fusefs.session.stat import DIRECTORY_KINDS, Stat
@@ -20,6 +20,7 @@ from fusefs.store import nodes
 from fusefs.store.bulk import BulkLoader, Meta, copy_large, is_small
 from fusefs.store.instance import Instance
 from fusefs.tree.backend import Change
+from fusefs.tree.host_mounts import OWN_TYPES, current_mounts
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -79,14 +80,11 @@ def import_directory(
 
 def _take_over(session: Session, place: Place, status: os.stat_result) -> None:
     """Give a directory made for an import the attributes of the folder it stands for."""
+    meta = _meta(status)
     session.view.set_attributes(
         place,
         Change(
-            mode=stat.S_IMODE(status.st_mode),
-            uid=status.st_uid,
-            gid=status.st_gid,
-            atime=status.st_atime_ns,
-            mtime=status.st_mtime_ns,
+            mode=meta.mode, uid=meta.uid, gid=meta.gid, atime=meta.atime, mtime=meta.mtime
         ),
     )
 
@@ -210,10 +208,13 @@ def _meta(status: os.stat_result, fd: int | None = None, name: bytes | None = No
     if fd is not None:
         where = fd if name is None else b"/proc/self/fd/%d/%s" % (fd, name)
         xattrs = _user_xattrs(where)
+    # As with cp(1): whoever could not give files away owns the copies.
+    owner, group = status.st_uid, status.st_gid
+    if os.geteuid() != 0:
+        owner, group = os.geteuid(), os.getegid()
     return Meta(
-        stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid, status.st_atime_ns,
-        status.st_mtime_ns, xattrs,
-    )  # fmt: skip
+        stat.S_IMODE(status.st_mode), owner, group, status.st_atime_ns, status.st_mtime_ns, xattrs
+    )
 
 
 def _user_xattrs(where: int | bytes) -> tuple[tuple[bytes, bytes], ...]:
@@ -233,12 +234,14 @@ def export_directory(
     them. What is there already is left alone and reported as skipped.
 
     Raises:
-        ContractError: `tree_path` is not a directory that the session can read.
+        ContractError: `tree_path` is not a directory that the session can read, or `host_dir`
+            is in a mounted view.
         OSError: `host_dir` cannot be made.
     """
     top = session.place(session.resolve(tree_path))
     session.view.open_directory(top).close()
     host = os.fsencode(host_dir)
+    _refuse_view(host)
     os.makedirs(host, exist_ok=True)
     summary = TransferSummary()
     depth = len(top.path)
@@ -260,6 +263,21 @@ def export_directory(
         _set_attributes(target, found)
     progress(summary)
     return summary
+
+
+def _refuse_view(host: bytes) -> None:
+    """Refuse to copy the tree into a view, which may be one of itself: it would never end."""
+    at = os.path.realpath(host)
+    points = {m.point for m in current_mounts() if m.type in OWN_TYPES}
+    while True:
+        if at in points:
+            raise InvalidArgument(
+                f"Not exported: {decode(host)} is in a mounted view. Export to another folder, or "
+                "copy inside the view."
+            )
+        if at == b"/":
+            return
+        at = os.path.dirname(at)
 
 
 def _export_node(

@@ -11,6 +11,7 @@ import errno
 import logging
 import os
 from collections.abc import Callable
+from functools import lru_cache
 from hashlib import blake2b
 from weakref import WeakValueDictionary
 
@@ -28,12 +29,13 @@ from fusefs.contract.kinds import Kind
 from fusefs.contract.levels import Level
 from fusefs.contract.paths import NAME_MAX, Path, render
 from fusefs.contract.sessions import OPERATOR, SessionSpec, World
-from fusefs.contract.view import Cursor, View
+from fusefs.contract.view import Cursor, Rules, View
 from fusefs.session.handles import LinkText, ViewDirectory, ViewFile
 from fusefs.session.place import Place
 from fusefs.session.stat import DIRECTORY_KINDS, Stat
 from fusefs.store import definitions
 from fusefs.store.instance import Instance, InstanceError
+from fusefs.store.kv import Reader
 from fusefs.tree.backend import Actor, Backend, File, Node
 from fusefs.tree.tree import Spot, Tree
 
@@ -96,12 +98,7 @@ class ViewReader:
                 return False
             self._generation = generation
             if self.spec is not OPERATOR:
-                try:
-                    self.spec = definitions.session_in(txn, self.spec.name)
-                    rules = self.spec.rules()
-                except KeyError:
-                    rules = _NO_RULES
-                self.rules = View(rules)
+                self.rules = View(self._rules_in(txn))
         # Before anything else can fail: what places know of the old rules is void.
         self.epoch += 1
         try:
@@ -109,6 +106,17 @@ class ViewReader:
         except InstanceError as error:
             _log.error("%s What was bound before stays.", error)
         return True
+
+    def _rules_in(self, txn: Reader) -> Rules:
+        """Return the session's rules as they are now; another one of its name is another."""
+        try:
+            spec = definitions.session_in(txn, self.spec.name)
+        except KeyError:
+            return _NO_RULES
+        if spec.secret != self.spec.secret:
+            return _NO_RULES
+        self.spec = spec
+        return spec.rules()
 
     def places_of(self, key: int) -> Place | None:
         """Return the place known for a node of the instance's own tree, if there is one."""
@@ -351,5 +359,6 @@ _ERRORS: dict[int, Callable[[str], ContractError]] = {
 _ABOUT_PARENT = (errno.ENOENT, errno.ENOTDIR)
 
 
+@lru_cache(maxsize=256)
 def _person(tag: bytes) -> bytes:
     return blake2b(tag, digest_size=16).digest()

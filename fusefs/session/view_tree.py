@@ -56,17 +56,16 @@ class ViewTree(ViewReader):
         target: bytes = b"",
     ) -> tuple[Place, Stat]:
         """Make a node called `name` in the directory `place`."""
-        path = (*place.path, name)
         self._check_name(place, name)
         cursor = self._check_new(place, name)
-        if kind not in (Kind.DIR, Kind.FILE) and self.world == World.CHAT:
-            raise NotPermitted(render(path), _SPECIAL[kind])
+        if kind in _SPECIAL and self.world == World.CHAT:
+            raise NotPermitted(render((*place.path, name)), _SPECIAL[kind])
         try:
             node = self.backend_of(place).create(
                 place.key, name, kind, mode, owner, self.actor, target=target
             )
         except OSError as error:
-            raise self.translate(error, path, parent=place.path) from None
+            raise self.translate(error, (*place.path, name), parent=place.path) from None
         below = None if place.bound is None else place.bound.below.get(name)
         spot = Spot(self.backend_of(place), place.tag, node, below)
         child = self.intern(place, name, cursor, spot)
@@ -81,23 +80,29 @@ class ViewTree(ViewReader):
         return child, stat, ViewFile(self, child, opened, append=append)
 
     def _check_name(self, place: Place, name: bytes) -> None:
-        path = render((*place.path, name))
         if len(name) > NAME_MAX:
-            raise NameTooLong(path)
+            raise NameTooLong(render((*place.path, name)))
         if name in (b"", b".", b"..") or b"/" in name or b"\0" in name:
             raise InvalidArgument(f"Not a name: {os.fsdecode(name)!r}")
         if self.is_reserved(place, name):
-            raise NotPermitted(path, "anything but the control file")
+            raise NotPermitted(render((*place.path, name)), "anything but the control file")
 
     def _check_new(self, place: Place, name: bytes) -> Cursor:
-        """Check that an entry `name` may be made in `place`, and that it is free."""
-        path = (*place.path, name)
+        """Check that an entry `name` may be made in `place`.
+
+        Whether the name is free is left to the backend, which knows when it makes the entry,
+        but for where the rules refuse anyway: what is there answers before them.
+        """
         above = place.cursor
         if not (above.visible or above.passage):
             raise above.unseen(place.path)
         cursor = above.child(name)
         if cursor.level == Level.NONE:
-            raise AccessDenied(render(path))
+            raise AccessDenied(render((*place.path, name)))
+        bound = place.bound
+        if cursor.level >= Level.STAGE and above.visible and not (bound and name in bound.below):
+            return cursor
+        path = (*place.path, name)
         if above.visible and self.node_of(place).kind not in DIRECTORY_KINDS:
             raise NotADirectory(render(place.path))
         try:

@@ -56,11 +56,15 @@ class SessionTable:
             return [key[1:].decode() for key, _ in pairs]
 
     def put(self, spec: SessionSpec, actor: str) -> SessionSpec:
-        """Define or redefine a session; it takes effect at once in every face."""
-        if not spec.secret:
-            spec = replace(spec, secret=secrets.token_bytes(SECRET_SIZE))
-        value = json.dumps(spec.to_json()).encode()
+        """Define or redefine a session; it takes effect at once in every face.
+
+        Returns:
+            The session with its secret: a new one, or the one it has had.
+        """
         with self._instance.kv.write() as txn:
+            if not spec.secret:
+                spec = replace(spec, secret=_secret_of(txn, spec.name))
+            value = json.dumps(spec.to_json()).encode()
             txn.put(keys.SESSIONS + spec.name.encode(), value)
             _define(self._instance, txn, Op.SESSION, spec.name, actor)
         self._instance.commit()
@@ -89,6 +93,13 @@ def session_in(txn: Reader, name: str) -> SessionSpec:
     if raw is None:
         raise KeyError(name)
     return SessionSpec.from_json(json.loads(raw))
+
+
+def _secret_of(txn: Reader, name: str) -> bytes:
+    try:
+        return session_in(txn, name).secret
+    except KeyError:
+        return secrets.token_bytes(SECRET_SIZE)
 
 
 class BindSpec(NamedTuple):

@@ -84,9 +84,9 @@ def _unpack(trash_id: int, raw: bytes) -> TrashRecord:
 
 
 def record_removal(
-    txn: Writer, located: Located, *, now: int, actor: str, path: tuple[bytes, ...]
+    txn: Writer, located: Located, *, now: int, actor: str, path: tuple[bytes, ...], size: int
 ) -> TrashRecord:
-    """Move a node from its directory to the trash."""
+    """Move a node from its directory to the trash; `size` is its bytes at this moment."""
     record = located.record
     own_run = _run(txn, record.id)
     begin = own_run.start if own_run is not None else now
@@ -100,7 +100,7 @@ def record_removal(
         _RUN.pack(run.id, run.start, now, len(raw_actor)) + raw_actor,
     )
     entry = TrashRecord(
-        trash_id, now, record.id, located.parent, run.id, record.size, Kind(record.kind), actor,
+        trash_id, now, record.id, located.parent, run.id, size, Kind(record.kind), actor,
         located.name, b"/" + b"/".join(path),
     )  # fmt: skip
     nodes.take(txn, located.parent, located.name)

@@ -11,6 +11,7 @@ from pathlib import Path
 from fusefs.contract.kinds import Kind
 from fusefs.contract.paths import Path as TreePath
 from fusefs.store import journal, keys, nodes, orphans, trash
+from fusefs.store.files import current
 from fusefs.store.instance import Instance
 from fusefs.store.journal import Op
 from fusefs.store.trash import TrashRecord
@@ -146,7 +147,8 @@ class TrashCan:
         with self._instance.kv.read() as txn:
             total = entry.size
             if entry.kind == Kind.DIR:
-                total = sum(found.record.size for found in nodes.subtree(txn, entry.node))
+                found = nodes.subtree(txn, entry.node)
+                total = sum(current(self._instance, txn, inner.record).size for inner in found)
             inner = trash.removed_from(txn, entry.node)
         return total + sum(self.size(child) for child in inner)
 

@@ -45,6 +45,12 @@ def parse_mounts(text: bytes) -> list[Mount]:
     return mounts
 
 
+def current_mounts() -> list[Mount]:
+    """Return what is mounted now in this process's name space."""
+    with open("/proc/self/mountinfo", "rb") as file:
+        return parse_mounts(file.read())
+
+
 class MountTable:
     """The mounts of this process, read again only when the kernel says they changed."""
 

@@ -5,11 +5,12 @@ The instance's own tree is at the root; whatever is bound elsewhere covers what 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Hashable, Mapping
 from typing import NamedTuple
 
-from fusefs.contract.paths import Path, render
+from fusefs.contract.paths import ROOT, Path, render
 from fusefs.store import definitions
 from fusefs.store.definitions import BindSpec
 from fusefs.store.instance import Instance, InstanceError
@@ -17,6 +18,9 @@ from fusefs.tree.backend import Backend, Node
 from fusefs.tree.host_tree import HostTree
 from fusefs.tree.instance_trash import InstanceTrash
 from fusefs.tree.store_tree import StoreTree
+from fusefs.tree.unavailable import UnavailableTree
+
+_log = logging.getLogger(__name__)
 
 HOST = "host"
 """Name of the backend that serves a folder of the host."""
@@ -27,13 +31,17 @@ class Bound:
 
     Attributes:
         backend: what is bound here, or None on the way to something bound below.
+        path, spec: where that is, and what.
+        tag: tells the backend's identities from all others'.
         below: the names that lead to something bound.
     """
 
-    __slots__ = ("backend", "below", "tag")
+    __slots__ = ("backend", "below", "path", "spec", "tag")
 
     def __init__(self) -> None:
         self.backend: Backend | None = None
+        self.path: Path = ROOT
+        self.spec = BindSpec("", "")
         self.tag = b""
         self.below: dict[bytes, Bound] = {}
 
@@ -71,8 +79,7 @@ class Tree:
         """Compose the tree.
 
         Raises:
-            InstanceError: something bound names a backend that this program does not have, or
-                whose source cannot be opened.
+            InstanceError: something bound names a backend that this program does not have.
         """
         self.instance = instance
         self.store = StoreTree(instance)
@@ -94,6 +101,7 @@ class Tree:
             bound = top
             for name in path:
                 bound = bound.below.setdefault(name, Bound())
+            bound.path, bound.spec = path, spec
             bound.backend = self._open(path, spec)
             bound.tag = os.fsencode(f"{spec.backend}\0{render(path)}\0{spec.source}")
         self.top = top
@@ -111,11 +119,22 @@ class Tree:
             try:
                 backend = factory(self.instance, path, spec)
             except OSError as error:
-                raise InstanceError(
-                    f"Cannot open {spec.source}, bound at {render(path)}: {error.strerror}."
-                ) from error
+                _log.warning(
+                    "Cannot open %s, bound at %s: %s. What is below it is unavailable; "
+                    "to take it away: fusefs unbind %s",
+                    spec.source, render(path), error.strerror, render(path),
+                )  # fmt: skip
+                return UnavailableTree(spec.source, error)
             self._opened[path, spec] = backend
         return backend
+
+    def unavailable(self) -> list[Path]:
+        """Return where folders are bound that cannot be opened."""
+        return [
+            path
+            for path in self.instance.binds.all()
+            if isinstance(self.resolve(path).backend, UnavailableTree)
+        ]
 
     def root(self) -> Spot:
         """Return the root of the tree."""
@@ -133,6 +152,8 @@ class Tree:
         """
         below = None if bound is None else bound.below.get(name)
         if below is not None and below.backend is not None:
+            if isinstance(below.backend, UnavailableTree) and below.backend.may_be_back:
+                below.backend = self._open(below.path, below.spec)
             return Spot(below.backend, below.tag, below.backend.root(), below)
         return Spot(backend, tag, backend.lookup(key, name), below)
 

@@ -10,14 +10,15 @@ from tests.tools_in_mount.place import Place
 
 BEFORE, AFTER = "one\ntwo\nthree\n", "one\n2\nthree\n"
 
-VIM = ("vim", "-es", "-u", "NONE")
+# It makes no copies in /tmp, unless told to.
+VIM = ("vim", "-es", "-u", "NONE", "-c", "set backupskip=")
 EDITORS = {
     # Written over in place, after a copy of the old content.
-    "vim copies": [*VIM, "--cmd", "set backupcopy=yes writebackup swapfile"],
+    "vim copies": [*VIM, "-c", "set backupcopy=yes writebackup swapfile"],
     # Moved away and written anew.
-    "vim renames": [*VIM, "--cmd", "set backupcopy=no writebackup swapfile"],
+    "vim renames": [*VIM, "-c", "set backupcopy=no writebackup swapfile"],
     # The old content stays, under another name.
-    "vim keeps": [*VIM, "--cmd", "set backup backupcopy=auto backupdir=. fsync"],
+    "vim keeps": [*VIM, "-c", "set backup backupcopy=auto backupdir=. fsync"],
     # A new file, moved over the old one.
     "sed": ["sed", "-i", "-e", "s/two/2/"],
     "sed keeps": ["sed", "-i~", "-e", "s/two/2/"],

@@ -41,11 +41,12 @@ def test_pip(place: Place) -> None:
     small.write("pyproject.toml", PROJECT)
     small.write("backend.py", BACKEND)
     small.write("small.py", "def main():\n    print('small, installed')\n")
-    place.run(sys.executable, "-m", "venv", "environment")
-    place.run("environment/bin/pip", "install", "./small")
+    place.run(sys.executable, "-m", "venv", "--without-pip", "environment")
+    pip = (sys.executable, "-m", "pip", "--python", "environment/bin/python")
+    place.run(*pip, "install", "./small")
     assert place.run("environment/bin/small") == "small, installed\n"
-    assert "small" in place.run("environment/bin/pip", "list")
-    place.run("environment/bin/pip", "uninstall", "--yes", "small")
+    assert "small" in place.run(*pip, "list")
+    place.run(*pip, "uninstall", "--yes", "small")
     assert not (place.folder / "environment/bin/small").exists()
 
 
@@ -60,7 +61,7 @@ def test_npm(place: Place) -> None:
     app.run(npm, "install", "--install-links", "../part")
     assert not (app.folder / "node_modules/part").is_symlink()
     assert "part, installed" in app.run(npm, "run", "part")
-    app.run(npm, "ci")
+    app.run(npm, "ci", "--install-links")
     app.run(npm, "uninstall", "part")
     assert not (app.folder / "node_modules/part").exists()
 

@@ -6,23 +6,23 @@ import pytest
 
 from tests.tools_in_mount.place import Place
 
-SECONDS = "2"
+SECONDS = "1"
 
+# All that work with files, but for `link`: there are no hard links.
 STRESSORS = (
-    "access chmod chown copy-file dentry dir dirdeep dirmany fstat filename hdd link mknod mmap "
-    "msync open readahead rename revio seek sendfile symlink touch utime xattr"
+    "access chmod chown copy-file dentry dir dirdeep dirmany fstat filename hdd mknod mmap msync "
+    " open readahead rename revio seek sendfile symlink touch utime xattr"
 ).split()
 
 
 @pytest.mark.parametrize("pattern", ["write", "randwrite", "randrw"])
 @pytest.mark.parametrize("engine", ["psync", "mmap"])
 def test_fio(place: Place, engine: str, pattern: str) -> None:
-    said = place.run(
+    place.run(
         "fio", "--name=job", f"--rw={pattern}", f"--ioengine={engine}", "--size=8M",
-        "--bsrange=512-64k", "--verify=crc32c", "--verify_fatal=1", "--fsync=64", "--minimal",
+        f"--bsrange={4096 if engine == 'mmap' else 512}-64k", "--verify=crc32c", "--verify_fatal=1", "--fsync=64", 
         "--fallocate=none", "--numjobs=2",
     )  # fmt: skip
-    assert "verify" not in said
 
 
 def test_stress_ng(place: Place) -> None:
