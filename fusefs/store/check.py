@@ -42,8 +42,11 @@ def check(instance: Instance, *, progress: Progress = lambda step: None) -> Chec
     """Verify everything in the instance as one snapshot has it."""
     report = CheckReport()
     # Replays what a process that died left behind, so that it is checked as well.
-    with instance.kv.write():
-        pass
+    try:
+        with instance.kv.write(freeing=True):
+            pass
+    except OSError as error:
+        report.problems.append(f"store: it cannot be written now: {error.strerror or error}")
     with instance.kv.read() as txn:
         progress("checking entries")
         directories = _check_entries(instance, txn, report)

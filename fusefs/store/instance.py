@@ -4,6 +4,7 @@
 
     data.mdb, lock.mdb      the ordered store (LMDB)
     redo.log, writer.lock   the batch that is not committed yet; who may write
+    reserve*                space for what was acknowledged when the disk is full
     objects/ab/cdef...      large content by SHA-256, never changed
     scratch/                large content being written
     trash/                  what was removed from host directories
@@ -29,6 +30,7 @@ from fusefs.store.content import ContentStore
 from fusefs.store.definitions import BindTable, SessionTable
 from fusefs.store.journal import Journal
 from fusefs.store.kv import KV, Writer
+from fusefs.store.lmdb_file import missing_bytes
 from fusefs.store.lmdb_kv import LmdbKV
 from fusefs.store.records import Record
 from fusefs.store.scratch import ScratchFiles
@@ -97,7 +99,13 @@ class Instance:
             raise InstanceError(
                 f"{folder} is not an instance. Make one with: fusefs --instance {folder} init"
             )
+        lacking = missing_bytes(folder / "data.mdb")
+        if lacking:
+            raise InstanceError(
+                f"{folder / 'data.mdb'} is cut short by {lacking} bytes: restore it from a backup."
+            )
         try:
+            (folder / "run").mkdir(exist_ok=True)
             instance = cls(folder, deferred=deferred)
         except OSError as error:
             raise InstanceError(f"Cannot open {folder}: {error.strerror or error}.") from error
@@ -136,14 +144,20 @@ class Instance:
         self.close()
 
     def close(self) -> None:
-        """Commit what is open and close the instance."""
-        self.commit()
-        self._lmdb.on_commit.remove(self._tell_others)
-        self._lmdb.close()
-        self.bell.close()
-        os.close(self._life)
-        with contextlib.suppress(FileNotFoundError):
-            (self.folder / "run" / _life_name(self.process)).unlink()
+        """Commit what is open and close the instance.
+
+        Raises:
+            OSError: as `commit`; the instance is closed all the same.
+        """
+        try:
+            self._lmdb.close()
+        finally:
+            self._tell_others()
+            self._lmdb.on_commit.remove(self._tell_others)
+            self.bell.close()
+            os.close(self._life)
+            with contextlib.suppress(FileNotFoundError):
+                (self.folder / "run" / _life_name(self.process)).unlink()
 
     def _check_format(self) -> None:
         with self.kv.read() as txn:

@@ -52,8 +52,11 @@ class KV(Protocol):
         """Open a snapshot; keep it short."""
         ...
 
-    def write(self) -> AbstractContextManager[Writer]:
+    def write(self, *, freeing: bool = False) -> AbstractContextManager[Writer]:
         """Open the one write transaction; waits for other writers.
+
+        Args:
+            freeing: what is written frees space in the end: allowed on a full disk.
 
         Raises:
             TimeoutError: another process kept the writer lock past the deadline.

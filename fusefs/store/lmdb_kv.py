@@ -10,6 +10,7 @@ open batch, which `commit` makes durable a few milliseconds later.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import time
 from collections import deque
@@ -22,14 +23,18 @@ from typing import ClassVar, Self, cast
 import lmdb
 
 from fusefs.store.redo import RedoLog, WriteSet
+from fusefs.store.reserve import ACKNOWLEDGED_BYTES, REMOVALS_BYTES, Reserve
 from fusefs.store.writer_lock import WriterLock
+
+_log = logging.getLogger(__name__)
 
 _FIRST_MAP_BYTES = 64 << 30
 _MAX_READERS = 1024
 _WRITER_DEADLINE = 20.0
 _BATCH_SECONDS = 0.005
 _LONGEST_BATCH_SECONDS = 0.025
-_BATCH_BYTES = 8 << 20
+_BATCH_BYTES = 4 << 20
+_FULL_BELOW = 4 << 20
 _DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS)
 
 
@@ -81,10 +86,11 @@ class _ReadTransaction:
 class _WriteTransaction:
     """Context manager that collects writes over the batch, then applies them together."""
 
-    __slots__ = ("_kv", "_txn", "writes")
+    __slots__ = ("_freeing", "_kv", "_txn", "writes")
 
-    def __init__(self, kv: LmdbKV) -> None:
+    def __init__(self, kv: LmdbKV, *, freeing: bool) -> None:
         self._kv = kv
+        self._freeing = freeing
         self.writes: dict[bytes, bytes | None] = {}
 
     def __enter__(self) -> Self:
@@ -95,9 +101,9 @@ class _WriteTransaction:
         self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
         if kind is None:
-            self._kv.leave(self.writes)
+            self._kv.leave(self.writes, freeing=self._freeing)
         else:
-            self._kv.leave({})
+            self._kv.leave({}, freeing=True)
 
     def get(self, key: bytes) -> bytes | None:
         if key in self.writes:
@@ -153,10 +159,7 @@ class LmdbKV:
             kv = cls(folder, on_wait=on_wait, map_bytes=map_bytes)
             cls._opened[identity] = kv
             kv._identity = identity
-            if kv.try_lock_writer():
-                kv.enter_batch()
-                kv.leave({})
-                kv.commit()
+            kv._replay()
         kv._users += 1
         kv._deferred = kv._deferred or deferred
         return kv
@@ -170,6 +173,9 @@ class LmdbKV:
         self._lock = WriterLock(
             folder / "writer.lock", on_wait=on_wait, deadline=_WRITER_DEADLINE
         )
+        self._reserve = Reserve(folder / "reserve", ACKNOWLEDGED_BYTES)
+        self._removals = Reserve(folder / "reserve-for-removals", REMOVALS_BYTES)
+        self._folder = folder
         self._identity = ""
         self._users = 0
         self._deferred = False
@@ -182,22 +188,35 @@ class LmdbKV:
         self.on_commit: list[Callable[[], None]] = []
 
     def close(self) -> None:
-        """Commit what is open and close the environment when its last user leaves."""
-        self.commit()
+        """Commit what is open and close the environment when its last user leaves.
+
+        Raises:
+            OSError: the disk refused the commit; what was acknowledged is in the redo log, and
+                whoever opens the instance next finds it there.
+        """
         self._users -= 1
-        if self._users == 0:
-            del self._opened[self._identity]
-            self._lock.close()
-            self._redo.close()
-            self._env.close()
+        try:
+            self.commit()
+        finally:
+            if self._users == 0:
+                self._close()
+
+    def _close(self) -> None:
+        if self.batch is not None:
+            self.batch.abort()
+            self.batch = None
+        del self._opened[self._identity]
+        self._lock.close()
+        self._redo.close()
+        self._env.close()
 
     def read(self) -> _ReadTransaction:
         """Open a snapshot (see `fusefs.store.kv.KV`)."""
         return _ReadTransaction(self)
 
-    def write(self) -> _WriteTransaction:
+    def write(self, *, freeing: bool = False) -> _WriteTransaction:
         """Open the write transaction (see `fusefs.store.kv.KV`)."""
-        return _WriteTransaction(self)
+        return _WriteTransaction(self, freeing=freeing)
 
     def try_lock_writer(self) -> bool:
         """Take the writer lock if it is free; the next `write` then does not wait."""
@@ -219,14 +238,17 @@ class LmdbKV:
         Raises:
             OSError: the disk refused; the batch stays acknowledged in the redo log.
         """
+        self._commit(freeing=False, doomed=False)
+
+    def _commit(self, *, freeing: bool, doomed: bool) -> None:
+        """Commit; `doomed` says that the last mutation is dropped if that fails."""
         if self.batch is not None:
             began = time.monotonic()
             batch, self.batch = self.batch, None
             try:
                 batch.commit()
             except lmdb.Error as error:
-                self._keep_or_drop_batch()
-                raise _as_os_error(error) from error
+                self._commit_again(self._as_os_error(error), freeing=freeing, doomed=doomed)
             self._commit_seconds = time.monotonic() - began
             self._redo.reset()
             self._batch_writes.clear()
@@ -263,17 +285,26 @@ class LmdbKV:
         self._inside = True
         return self.batch
 
-    def leave(self, writes: WriteSet) -> None:
-        """Apply `writes` to the batch; commit it when commits are immediate or it is large."""
+    def leave(self, writes: WriteSet, *, freeing: bool) -> None:
+        """Acknowledge `writes`: they are committed, or recorded and in the open batch.
+
+        Raises:
+            OSError: the disk refused; nothing of `writes` is left.
+        """
         self._inside = False
-        try:
+        if not self._deferred or not self._reserves_are_held():
             if writes:
-                if self._deferred:
-                    self._redo.append(self._batch_number, writes)
                 self._apply(writes)
-        finally:
-            if not self._deferred or self._batch_bytes > _BATCH_BYTES:
-                self.commit()
+            self._commit(freeing=freeing, doomed=bool(writes))
+            return
+        if writes:
+            self._redo.append(self._batch_number, writes)
+            self._apply(writes)
+        if self._batch_bytes > _BATCH_BYTES:
+            self.commit()
+
+    def _reserves_are_held(self) -> bool:
+        return self._removals.restore() and self._reserve.restore()
 
     def _apply(self, writes: WriteSet) -> None:
         self._batch_writes.append(writes)
@@ -285,7 +316,7 @@ class LmdbKV:
         except lmdb.Error as error:
             self._batch_writes.pop()
             self._reopen_batch()
-            raise _as_os_error(error) from error
+            raise self._as_os_error(error) from error
 
     def _put_all(self, writes: WriteSet) -> None:
         assert self.batch is not None
@@ -317,26 +348,57 @@ class LmdbKV:
         for writes in self._batch_writes:
             self._put_all(writes)
 
-    def _keep_or_drop_batch(self) -> None:
-        """After a failed commit: keep what was acknowledged, drop what nobody was told of."""
-        if self._deferred:
+    def _commit_again(self, error: OSError, *, freeing: bool, doomed: bool) -> None:
+        """After a failed commit: try again with the space that is kept back for it."""
+        acknowledged = len(self._batch_writes) - doomed
+        reserves = [self._reserve] if acknowledged or freeing else []
+        if freeing:
+            reserves.append(self._removals)
+        for reserve in reserves:
+            if reserve.give_up():
+                self._reopen_batch()
+                batch, self.batch = self.batch, None
+                assert batch is not None
+                try:
+                    batch.commit()
+                except lmdb.Error as again:
+                    error = self._as_os_error(again)
+                else:
+                    return
+        del self._batch_writes[acknowledged:]
+        if acknowledged:
             self._reopen_batch()
         else:
-            self._batch_writes.clear()
             self._batch_bytes = 0
             self._lock.release()
+        raise error
+
+    def _replay(self) -> None:
+        """At opening: store what a process that died left in the redo log, if none writes now.
+
+        On a full disk it stays in the batch, through which this process reads.
+        """
+        if self.try_lock_writer():
+            self.enter_batch()
+            self._inside = False
+            try:
+                self._reserves_are_held()
+                self.commit()
+            except OSError as error:
+                _log.warning("cannot store what the last process left: %s", error.strerror)
 
     def _recover(self) -> None:
         """Replay what a process that died left in the redo log."""
         for writes in self._redo.mutations(self._batch_number):
             self._apply(writes)
 
-
-def _as_os_error(error: lmdb.Error) -> OSError:
-    if isinstance(error, lmdb.DiskError) or any(
-        os.strerror(number) in str(error) for number in _DISK_ERRNOS
-    ):
-        for number in _DISK_ERRNOS:
-            if os.strerror(number) in str(error):
-                return OSError(number, os.strerror(number))
-    return OSError(errno.EIO, f"the store failed: {error}")
+    def _as_os_error(self, error: lmdb.Error) -> OSError:
+        """Return what the system refused; LMDB calls a write that came out short EIO."""
+        number = next((n for n in _DISK_ERRNOS if os.strerror(n) in str(error)), None)
+        if number is None:
+            return OSError(errno.EIO, f"the store failed: {error}")
+        if number == errno.EIO:
+            free = os.statvfs(self._folder)
+            if free.f_bavail * free.f_frsize < _FULL_BELOW:
+                number = errno.ENOSPC
+        return OSError(number, os.strerror(number))

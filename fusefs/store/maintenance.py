@@ -62,7 +62,7 @@ def publish_abandoned(instance: Instance) -> int:
         drafts = _ids(txn, keys.DRAFTS)
         scratches = _ids(txn, keys.SCRATCHES)
     for node_id in drafts:
-        with instance.kv.write() as txn, contextlib.suppress(FileNotFoundError):
+        with instance.kv.write(freeing=True) as txn, contextlib.suppress(FileNotFoundError):
             located = nodes.locate(txn, node_id)
             record = located.record
             if record.content_state == State.DRAFT and record.ctime < quiet_since:
@@ -124,7 +124,7 @@ def _sweep_small(instance: Instance, marks: _Marks, report: GcReport) -> None:
         pairs = txn.range(keys.CONTENT, after_prefix(keys.CONTENT))
         candidates = [(key, len(value)) for key, value in pairs if key[1:] not in marks]
     for at in range(0, len(candidates), _CHUNK):
-        with instance.kv.write() as txn:
+        with instance.kv.write(freeing=True) as txn:
             marks.catch_up(txn)
             for key, size in candidates[at : at + _CHUNK]:
                 if key[1:] not in marks:
@@ -137,7 +137,7 @@ def _sweep_large(instance: Instance, marks: _Marks, report: GcReport) -> None:
     for sha256, file in instance.content.all_large():
         if sha256 in marks:
             continue
-        with instance.kv.write() as txn:
+        with instance.kv.write(freeing=True) as txn:
             marks.catch_up(txn)
             if sha256 not in marks:
                 report.bytes_removed += file.stat().st_size
@@ -147,7 +147,7 @@ def _sweep_large(instance: Instance, marks: _Marks, report: GcReport) -> None:
 
 def _sweep_strays(instance: Instance, report: GcReport) -> None:
     """Remove scratch files without a record: copies that were never used, leftovers."""
-    with instance.kv.write() as txn:
+    with instance.kv.write(freeing=True) as txn:
         known: set[Path] = set()
         for _, raw in txn.range(keys.SCRATCHES, after_prefix(keys.SCRATCHES)):
             known.add(instance.scratches.path(keys.to_number(raw)))

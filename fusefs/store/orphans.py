@@ -26,13 +26,13 @@ def orphan(txn: Writer, located: Located, now: int) -> None:
 
 def pin(instance: Instance, node_id: int) -> None:
     """Keep an orphan alive while this process lives or until it is unpinned."""
-    with instance.kv.write() as txn:
+    with instance.kv.write(freeing=True) as txn:
         txn.put(keys.PINS + keys.number(node_id) + keys.number(instance.process), b"")
 
 
 def unpin(instance: Instance, node_id: int) -> None:
     """Let go of an orphan that this process has closed."""
-    with instance.kv.write() as txn:
+    with instance.kv.write(freeing=True) as txn:
         txn.delete(keys.PINS + keys.number(node_id) + keys.number(instance.process))
 
 
@@ -52,7 +52,7 @@ def collect(instance: Instance, *, grace: int = GRACE) -> int:
         drop_subtree(instance, Located(keys.ORPHANS_ID, name, record))
         done += 1
     if dead:
-        with instance.kv.write() as txn:
+        with instance.kv.write(freeing=True) as txn:
             for key in dead:
                 txn.delete(key)
     return done
@@ -69,7 +69,7 @@ def drop_subtree(instance: Instance, located: Located) -> int:
     """
     done = 0
     while True:
-        with instance.kv.write() as txn:
+        with instance.kv.write(freeing=True) as txn:
             below = []
             for found in nodes.subtree(txn, located.record.id):
                 below.append(found)

@@ -12,6 +12,7 @@ told by their number and ignored.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 from collections.abc import Iterator, Mapping
@@ -24,7 +25,7 @@ WriteSet = Mapping[bytes, bytes | None]
 _HEADER = struct.Struct("<IIQ")
 _ITEM = struct.Struct("<Hi")
 _DELETED = -1
-_KEEP_BYTES = 16 << 20
+_KEEP_BYTES = 8 << 20
 
 
 def _encode(writes: WriteSet) -> bytes:
@@ -60,6 +61,10 @@ class RedoLog:
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._end = 0
+        if os.fstat(self._fd).st_size < _KEEP_BYTES:
+            # Blocks of its own: what frees space must be recorded on a full disk, too.
+            with contextlib.suppress(OSError):
+                os.posix_fallocate(self._fd, 0, _KEEP_BYTES)
 
     def close(self) -> None:
         """Close the file."""
@@ -82,11 +87,14 @@ class RedoLog:
     def reset(self) -> None:
         """Begin the next batch: everything recorded so far is committed."""
         if self._end > _KEEP_BYTES:
-            os.ftruncate(self._fd, 0)
+            os.ftruncate(self._fd, _KEEP_BYTES)
         self._end = 0
 
     def mutations(self, batch: int) -> Iterator[dict[bytes, bytes | None]]:
-        """Yield the intact mutations of `batch`, up to the first record that is not one."""
+        """Yield the intact mutations of `batch`, up to the first record that is not one.
+
+        What is appended afterwards goes behind them.
+        """
         at = 0
         while True:
             header = os.pread(self._fd, _HEADER.size, at)
@@ -96,5 +104,6 @@ class RedoLog:
             payload = os.pread(self._fd, size, at + _HEADER.size) if number == batch else b""
             if number != batch or len(payload) != size or crc32(payload) != checksum:
                 return
-            yield _decode(payload)
             at += _HEADER.size + size
+            self._end = at
+            yield _decode(payload)

@@ -65,7 +65,7 @@ class TrashCan:
             FileNotFoundError: the node was dropped meanwhile.
         """
         now = time.time_ns()
-        with self._instance.kv.write() as txn:
+        with self._instance.kv.write(freeing=True) as txn:
             record = trash.put_back(txn, entry, parent, name, now)
             nodes.touch_directory(txn, parent, now)
             journal.append(
@@ -79,7 +79,7 @@ class TrashCan:
 
     def add_external(self, *, actor: str, path: TreePath, kind: Kind, size: int) -> TrashRecord:
         """Record something removed from a host directory and make the folder for it."""
-        with self._instance.kv.write() as txn:
+        with self._instance.kv.write(freeing=True) as txn:
             entry = trash.record_external(
                 txn, now=time.time_ns(), actor=actor, path=path, kind=kind, size=size
             )
@@ -92,7 +92,7 @@ class TrashCan:
 
     def forget_external(self, entry: TrashRecord) -> None:
         """Remove the record and folder of an entry whose payload was moved out, or never came."""
-        with self._instance.kv.write() as txn:
+        with self._instance.kv.write(freeing=True) as txn:
             trash.forget(txn, entry)
         self.remove_payload(entry.id)
 
@@ -107,7 +107,7 @@ class TrashCan:
         if entry.node == 0:
             self.forget_external(entry)
             return
-        with self._instance.kv.write() as txn:
+        with self._instance.kv.write(freeing=True) as txn:
             inner = trash.removed_from(txn, entry.node)
             trash.forget(txn, entry)
             txn.delete(keys.REMOVAL_RUNS + keys.number(entry.node))

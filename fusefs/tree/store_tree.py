@@ -166,7 +166,7 @@ class StoreTree:
     ) -> None:
         """Move an entry to the trash."""
         now = time.time_ns()
-        with self._kv.write() as txn:
+        with self._kv.write(freeing=True) as txn:
             holder = directory_in(txn, _id(parent))
             located = entry_in(txn, holder, name)
             is_directory = located.record.kind == Kind.DIR

@@ -26,16 +26,20 @@ def kv(tmp_path: Path) -> Iterator[LmdbKV]:
     opened.close()
 
 
-def run_and_die(folder: Path, body: str) -> None:
-    """Run `body` with a deferred store `kv` in another process, which is then killed."""
-    code = (
+def _dying(folder: Path, body: str) -> str:
+    return (
         "import os, signal; from pathlib import Path\n"
         "from fusefs.store.lmdb_kv import LmdbKV\n"
         f"kv = LmdbKV.open(Path({str(folder)!r}), deferred=True, on_wait=lambda: None)\n"
         f"{body}\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
+
+
+def run_and_die(folder: Path, body: str) -> None:
+    """Run `body` with a deferred store `kv` in another process, which is then killed."""
+    command = [sys.executable, "-c", _dying(folder, body)]
+    done = subprocess.run(command, check=False, timeout=60)
     assert done.returncode == -signal.SIGKILL
 
 
@@ -76,6 +80,21 @@ def test_a_mutation_after_a_commit_survives_too_and_the_older_ones_are_not_repla
     kv.close()
 
 
+def test_what_two_processes_left_that_died_in_turn_survives(tmp_path: Path) -> None:
+    body = "for i in range(4):\n    with kv.write() as txn: txn.put(b'a%d' % i, b'1')"
+    first = _dying(tmp_path, body)
+    # The second has the store open already when the first dies, so it replays while it works.
+    run_and_die(
+        tmp_path,
+        "import subprocess, sys\n"
+        f"subprocess.run([sys.executable, '-c', {first!r}])\n"
+        "with kv.write() as txn: txn.put(b'b', b'2')",
+    )
+    kv = open_kv(tmp_path)
+    assert sorted(everything(kv)) == [b"a0", b"a1", b"a2", b"a3", b"b"]
+    kv.close()
+
+
 def test_a_torn_record_of_the_log_does_not_count(tmp_path: Path) -> None:
     run_and_die(
         tmp_path,
@@ -83,7 +102,8 @@ def test_a_torn_record_of_the_log_does_not_count(tmp_path: Path) -> None:
         "with kv.write() as txn: txn.put(b'b', b'2' * 100)",
     )
     log = tmp_path / "redo.log"
-    log.write_bytes(log.read_bytes()[:-50])
+    recorded = log.read_bytes().rstrip(b"\0")
+    log.write_bytes(recorded[:-50])
     kv = open_kv(tmp_path)
     assert everything(kv) == {b"a": b"1"}
     kv.close()
