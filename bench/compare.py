@@ -4,10 +4,11 @@
     python -m bench.compare --scale 0.1          # a quick look
     python -m bench.compare --only find,git --peers plain,bindfs,fusefs
 
-Every round does every workload on every peer, one after the other, each time in another order;
-what is printed are medians of the rounds. Cold means: the mount is new, and the kernel was made
-to forget names and inodes (which needs root). Contents stay in the page cache of the host, for
-all peers alike: the file systems are compared, not the disk below them.
+Every round does every workload on every peer, one after the other, each time in another order.
+What is printed is how many times as long one peer took as another in the same round, and of that
+the median of the rounds. Cold means: the mount is new, and the kernel was made to forget names
+and inodes (which needs root). Contents stay in the page cache of the host, for all peers alike:
+the file systems are compared, not the disk below them.
 
 Everything is made in one temporary folder, on one file system, and removed at the end, also
 after Ctrl-C.
@@ -62,23 +63,28 @@ def measure(sites: Sequence[Site], only: Sequence[str], rounds: int) -> Rounds:
 
 
 def comparison(found: Rounds, peers: Sequence[str]) -> str:
-    """Return the table: the first peer's time, and how many times as long the others take."""
+    """Return the table: the first peer's time, and how many times as long the others take.
+
+    A ratio is taken within each round, of two times that were measured close to each other; the
+    median of these is printed. The last column is the worst of the peers' spreads over the
+    rounds, longest time by shortest: near 1 on a quiet machine.
+    """
     base, *others = peers
-    pairs = [
-        (fusefs, other)
-        for fusefs in ("fusefs", "bound")
+    pairs = [(peer, base) for peer in others] + [
+        (ours, other)
+        for ours in ("fusefs", "bound")
         for other in ("bindfs", "pyfuse3")
-        if fusefs in peers and other in peers
+        if ours in others and other in others
     ]
     rows = []
     for label, by_peer in found.items():
-        middle = {peer: statistics.median(by_peer[peer]) for peer in peers}
-        row = [label, machine.seconds(middle[base])]
-        row += [f"{machine.ratio(middle[peer] / middle[base])}" for peer in others]
-        row += [machine.ratio(middle[one] / middle[other]) for one, other in pairs]
+        row = [label, machine.seconds(statistics.median(by_peer[base]))]
+        for ours, other in pairs:
+            both = zip(by_peer[ours], by_peer[other], strict=True)
+            row.append(machine.ratio(statistics.median(one / two for one, two in both)))
+        row.append(machine.ratio(max(max(times) / min(times) for times in by_peer.values())))
         rows.append(row)
-    heading = ["", base, *(f"{peer}/{base}" for peer in others)]
-    heading += [f"{one}/{other}" for one, other in pairs]
+    heading = ["", base, *(f"{ours}/{other}" for ours, other in pairs), "spread"]
     return machine.table(heading, rows)
 
 
@@ -91,16 +97,16 @@ def memory(shop: Workshop, scale: float) -> str:
     peer = shop.peer(FusefsStore, "memory")
     peer.fill(tree, "walked")
     peer.mount()
-    rows = [["mounted", _resident(peer.pid)]]
+    rows = [["mounted", *_resident(peer.pid)]]
     run("find", peer.top, "-ls")
-    rows.append([f"after a walk of {files:,} files", _resident(peer.pid)])
+    rows.append([f"after a walk of {files:,} files", *_resident(peer.pid)])
     if drop_caches():
         _settle(peer.pid)
-        rows.append(["after the kernel dropped its caches", _resident(peer.pid)])
+        rows.append(["after the kernel dropped its caches", *_resident(peer.pid)])
         run("find", peer.top, "-ls")
-        rows.append(["after another walk", _resident(peer.pid)])
+        rows.append(["after another walk", *_resident(peer.pid)])
     peer.unmount()
-    return machine.table(["memory of the fusefs process", "resident"], rows)
+    return machine.table(["memory of the fusefs process", "resident", "its own"], rows)
 
 
 def _settle(pid: int) -> None:
@@ -115,11 +121,15 @@ def _settle(pid: int) -> None:
         time.sleep(0.5)
 
 
-def _resident(pid: int) -> str:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return f"{int(line.split()[1]) / 1024:.0f} MiB"
-    raise BenchError(f"process {pid} is gone")
+def _resident(pid: int) -> list[str]:
+    """Return what is resident, and what of that is the process's own.
+
+    The rest are pages of files, the ordered store's above all, which the host's page cache has
+    anyway and takes back when it needs room.
+    """
+    status = Path(f"/proc/{pid}/status").read_text().splitlines()
+    fields = dict(line.split(":", 1) for line in status)
+    return [f"{int(fields[key].split()[0]) / 1024:.0f} MiB" for key in ("VmRSS", "RssAnon")]
 
 
 def say(text: str) -> None:

@@ -224,10 +224,8 @@ WORKLOADS: dict[str, Callable[[Site], Figures]] = {
 
 
 def _timed(*command: str, cwd: Path) -> float:
-    """Return the seconds that a command takes; its output goes nowhere.
-
-    `rg` is not told "nothing found" by failing: a status of 1 counts as success there.
-    """
+    """Return the seconds that a command takes; its output goes nowhere."""
+    # ripgrep says by 1 that it found nothing.
     accepted: Sequence[int] = (0, 1) if command[0] == "rg" else (0,)
     began = time.perf_counter()
     done = subprocess.run(

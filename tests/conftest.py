@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import select
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,6 +71,43 @@ def cli(tmp_path: Path) -> Cli:
     command = Cli(tmp_path / "instance")
     command("init")
     return command
+
+
+def on_terminal(
+    command: Sequence[str | os.PathLike[str]],
+    *,
+    answer: bytes = b"",
+    until: str | None = None,
+    number: int = signal.SIGINT,
+) -> tuple[int, str]:
+    """Run a command on a terminal of its own; return its exit status and what it showed.
+
+    Args:
+        answer: what is typed.
+        until: once it has shown this, it gets the signal `number`.
+    """
+    pid, terminal = pty.fork()
+    if pid == 0:
+        try:
+            os.execvpe(command[0], list(command), {**os.environ, "TERM": "dumb"})
+        finally:
+            os._exit(127)
+    shown = b""
+    try:
+        os.write(terminal, answer)
+        while select.select([terminal], [], [], TIMEOUT)[0]:
+            try:
+                piece = os.read(terminal, 1 << 16)
+            except OSError:  # EIO: the other end is closed
+                break
+            shown += piece
+            if until is not None and until.encode() in shown:
+                os.kill(pid, number)
+                until = None
+    finally:
+        os.close(terminal)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return status, shown.decode(errors="replace").replace("\r\n", "\n")
 
 
 Mount = Callable[..., Path]

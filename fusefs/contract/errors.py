@@ -133,13 +133,14 @@ class CrossMount(ContractError):
 
 
 class MountBusy(ContractError):
-    """Removing or moving the root of a mount."""
+    """Removing or moving the root of a mount, or of the tree."""
 
     code = "FS_BUSY"
     errno = errno.EBUSY
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"Not removed: {path} is a mount; whoever mounted it removes it.")
+        what = "the root of the tree" if path == "/" else "a mount; whoever mounted it removes it"
+        super().__init__(f"Not removed: {path} is {what}.")
 
 
 class TooLarge(ContractError):

@@ -12,6 +12,11 @@ from fusefs.contract.view import Rules, View
 _MEANING = {
     Level.NONE: "it does not exist for the session",
     Level.RO: "it can be read but not changed",
+    Level.STAGE: "it can be read and changed",
+    Level.COMMIT: "it can be read and changed",
+}
+_MEANING_IN_REPOSITORY = {
+    **_MEANING,
     Level.STAGE: "it can be read and changed, but not committed",
     Level.COMMIT: "it can be read, changed and committed",
 }
@@ -56,7 +61,8 @@ def explain(rules: Rules, path: Path) -> Explanation:
     inside = is_at_or_below(path, rules.boundary)
     text, boundary = render(path), render(rules.boundary)
 
-    verdict = "it is a passage" if cursor.passage else _MEANING[cursor.level]
+    meaning = _MEANING if cap is None else _MEANING_IN_REPOSITORY
+    verdict = "it is a passage" if cursor.passage else meaning[cursor.level]
     sentences = [f"{text} is at {cursor.level}: {verdict}."]
     if grant is None:
         sentences.append("No grant covers it, so it starts at none.")

@@ -9,7 +9,11 @@ from __future__ import annotations
 import errno
 import logging
 import math
+import subprocess
+import sys
+import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
@@ -21,7 +25,7 @@ from fusefs.store.bell import HURRY
 
 if TYPE_CHECKING:
     from fusefs.session.handles import ViewFile
-    from fusefs.store.instance import Instance
+    from fusefs.session.view_tree import ViewTree
     from fusefs.tree.backend import Publication
 
 log = logging.getLogger(__name__)
@@ -31,6 +35,9 @@ _LONGEST_PAUSE = 0.002
 _TRIES_A_RING = 8  # another process may have taken the lock first
 _RETRY_COMMIT = 1.0
 _THREADS = 8
+_PUBLISH_PATIENCE = 30.0
+_TEND_EVERY = 60.0
+_COLLECT_EVERY = 3600.0
 
 _Answer = TypeVar("_Answer")
 
@@ -38,14 +45,18 @@ _Answer = TypeVar("_Answer")
 class Background:
     """The tasks of one mount that are no request handlers."""
 
-    def __init__(self, instance: Instance, deadline: float) -> None:
+    def __init__(self, tree: ViewTree, deadline: float) -> None:
         """Prepare; `deadline` is the longest a handler waits for anything, in seconds."""
+        instance = tree.instance
         self._instance = instance
+        self._store = tree.tree.store
         self._try_lock = instance.try_lock_writer
         self._deadline = deadline
         self._threads = trio.CapacityLimiter(_THREADS)
         self._nursery: trio.Nursery | None = None
         self._armed = False
+        self._armed_at = 0.0
+        self._hurried = False
         self._wake = trio.Event()
         self._unpublished = 0
         self._all_published = trio.Event()
@@ -54,6 +65,7 @@ class Background:
         """Run in `nursery`, which must outlive every handler."""
         self._nursery = nursery
         self.spawn(self._commit_forever)
+        self.spawn(self._tend_forever)
 
     def spawn(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
         """Run an async function beside the requests; its failure is logged and ends nothing."""
@@ -66,8 +78,27 @@ class Background:
         """Take the writer lock if it is free; what is then changed is committed soon."""
         if not self._armed:
             self._armed = True
+            self._armed_at = trio.current_time()
             self._wake.set()
         return self._try_lock()
+
+    def hurry(self) -> None:
+        """Commit soon: another process waits for the writer lock.
+
+        Not at once: handing the lock over costs a commit, and with one for each mutation many
+        writers would get less done than one.
+        """
+        left = self._armed_at + self._instance.commit_after / 2 - trio.current_time()
+        if left <= 0:
+            self.commit_now()
+        elif not self._hurried:
+            self._hurried = True
+            self.spawn(self._commit_in, left)
+
+    async def _commit_in(self, seconds: float) -> None:
+        await trio.sleep(seconds)
+        self._hurried = False
+        self.commit_now()
 
     async def _commit_forever(self) -> None:
         while True:
@@ -91,6 +122,32 @@ class Background:
         """
         if self._instance.pending or self._instance.touched:
             self._instance.commit()
+
+    # Tending.
+
+    async def _tend_forever(self) -> None:
+        """Keep the instance within its bounds while it is used.
+
+        Collecting goes through the whole store, so a process of its own does it, once an hour
+        for all mounts.
+        """
+        stamp = self._instance.folder / "run" / "gc.stamp"
+        while True:
+            await trio.sleep(_TEND_EVERY)
+            try:
+                await self.pin_orphans()
+            except (OSError, trio.TooSlowError) as error:
+                log.warning("tending the instance is put off: %s", error)
+            if _age(stamp) > _COLLECT_EVERY:
+                stamp.touch()
+                folder = str(self._instance.folder)
+                command = [sys.executable, "-m", "fusefs", "--instance", folder, "gc"]
+                await trio.run_process(command, check=False, stdout=subprocess.DEVNULL)
+
+    async def pin_orphans(self) -> None:
+        """Keep alive what is in no directory any more but open here."""
+        await self.lock_writer()
+        self._store.pin_orphans()
 
     # Waiting, each time for as long as a handler may.
 
@@ -213,7 +270,9 @@ class Background:
 
     async def _publish(self, publication: Publication) -> None:
         try:
-            await trio.to_thread.run_sync(publication.prepare, limiter=self._threads)
+            await trio.to_thread.run_sync(
+                publication.prepare, abandon_on_cancel=True, limiter=self._threads
+            )
             await self.lock_writer(math.inf)
             publication.finish()
         except (OSError, ContractError) as error:
@@ -232,14 +291,25 @@ class Background:
             self._all_published.set()
 
     async def settle(self) -> None:
-        """Wait until every closed file is published, then commit.
+        """Wait until closed files are published, but not for ever, then commit.
+
+        What is not published is safe as it is, and the next process publishes it.
 
         Raises:
             OSError: the disk refused the commit.
         """
         if self._unpublished:
-            await self._all_published.wait()
+            with trio.move_on_after(_PUBLISH_PATIENCE):
+                await self._all_published.wait()
         self.commit_now()
+
+
+def _age(file: Path) -> float:
+    """Return how long ago a file was touched, in seconds; for ever if it never was."""
+    try:
+        return time.time() - file.stat().st_mtime
+    except FileNotFoundError:
+        return math.inf
 
 
 async def _logged(

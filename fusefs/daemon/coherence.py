@@ -68,7 +68,7 @@ class Coherence:
     async def _answer(self, messages: list[bytes]) -> None:
         kinds = {message[:1] for message in messages}
         if bells.HURRY in kinds:
-            self._background.commit_now()
+            self._background.hurry()
         # First, so that nothing is shown by old rules once a change is heard of.
         self.refresh()
         for message in messages:
@@ -110,8 +110,10 @@ class Coherence:
                 self._entries(record)
             case Op.BIND:
                 self._bound(resolve(record.path))
-            case Op.SESSION | Op.PURGE:
-                pass  # rules are followed in `refresh`; what is purged had no name
+            case Op.PURGE:
+                self._pin_orphans()
+            case Op.SESSION:
+                pass  # rules are followed in `refresh`
 
     def _attributes(self, inode: Inode | None) -> None:
         if inode is not None:
@@ -120,21 +122,60 @@ class Coherence:
     def _entries(self, record: JournalRecord) -> None:
         """Drop the names that a record is about, and what the nodes' attributes were."""
         node, replaced = self._inode(record.node), self._inode(record.replaced)
-        parent, new_parent = self._inode(record.parent), self._inode(record.new_parent)
-        if parent is not None:
-            if record.op == Op.REMOVE and node is not None:
-                self._notifier.removed(parent.number, record.name, node.number)
-                node.removed = True
-            else:
-                self._notifier.entry(parent.number, record.name)
-            self._notifier.attributes(parent.number)
-        if new_parent is not None:
-            self._notifier.entry(new_parent.number, record.new_name)
-            self._notifier.attributes(new_parent.number)
+        if record.op == Op.REMOVE:
+            self._removed(record, node)
+        else:
+            self._name(record.parent, record.name)
+        self._name(record.new_parent, record.new_name)
+        if record.op in (Op.RENAME, Op.EXCHANGE, Op.RESTORE):
+            self._moved(record.node)
+        if record.op == Op.EXCHANGE:
+            self._moved(record.replaced)
         if record.op == Op.RESTORE and node is not None:
             node.removed = False
+        if record.op == Op.RENAME and replaced is not None:
+            replaced.removed = True
+            self._pin_orphans()
         self._attributes(node)
         self._attributes(replaced)
+
+    def _name(self, directory: int, name: bytes) -> None:
+        """Drop a name that the view shows; of others the kernel must not even hear."""
+        parent = self._inode(directory)
+        if parent is not None and parent.place.cursor.child(name).visible:
+            self._notifier.entry(parent.number, name)
+            self._notifier.attributes(parent.number)
+
+    def _removed(self, record: JournalRecord, node: Inode | None) -> None:
+        place = self._tree.places_of(record.node)
+        if place is not None:
+            place.gone = self._tree.is_directory(place)
+        parent = self._inode(record.parent)
+        if node is None or parent is None:
+            self._name(record.parent, record.name)
+            return
+        node.removed = True
+        if node.place.cursor.visible:
+            self._notifier.removed(parent.number, record.name, node.number)
+            self._notifier.attributes(parent.number)
+
+    def _moved(self, node: int) -> None:
+        """Have what is held of a node, and of what is below it, answer by its new path."""
+        place = self._tree.places_of(node)
+        if place is None:
+            return
+        before = place.cursor
+        self._tree.relocate(node)
+        after = place.cursor
+        if before is after and after.uniform:
+            return
+        for inode in self._inodes:
+            if inode.place.is_at_or_below(place):
+                self._notifier.content(inode.number)
+
+    def _pin_orphans(self) -> None:
+        """Keep alive what others replaced or dropped while it is open here."""
+        self._background.spawn(self._background.pin_orphans)
 
     def _bound(self, path: Path) -> None:
         """Drop the name at which something was bound, or is not any more."""

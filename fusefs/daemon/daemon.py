@@ -11,7 +11,7 @@ import os
 import resource
 import shutil
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pyfuse3
 import trio
@@ -50,12 +50,15 @@ class Daemon:
         point: str,
         options: MountOptions,
         ready_fd: int | None,
+        on_ready: Callable[[], None],
     ) -> None:
         self._point = point
+        self._source = f"fusefs:{tree.spec.name}"
         self._options = options
         self._ready_fd = ready_fd
+        self._on_ready = on_ready
         self._manager = ServiceManager()
-        self._background = Background(instance, options.deadline)
+        self._background = Background(tree, options.deadline)
         self._notifier = Notifier()
         self._operations = Operations(tree, self._background, self._notifier, options)
         self._coherence = Coherence(
@@ -84,14 +87,15 @@ class Daemon:
     def _mount(self) -> None:
         _raise_file_limit()
         faulthandler.register(signal.SIGUSR1)
-        options = {"fsname=fusefs", "subtype=fusefs", *pyfuse3.default_options}
+        options = {f"fsname={self._source}", "subtype=fusefs", *pyfuse3.default_options}
         if self._options.allow_other:
             options.add("allow_other")
         try:
             pyfuse3.init(self._operations, self._point, options)
         except RuntimeError as error:
             raise MountError(
-                f"Cannot mount at {self._point}: {_why(self._options) or error}."
+                f"Cannot mount at {self._point}: {_why(self._options) or error}. "
+                "`fusefs doctor` looks for what is missing."
             ) from None
 
     async def _main(self) -> None:
@@ -102,7 +106,7 @@ class Daemon:
                 self._notifier.start()
                 nursery.start_soon(self._coherence.follow)
                 nursery.start_soon(self._obey, signals, nursery)
-                nursery.start_soon(self._announce)
+                nursery.start_soon(self._announce, nursery)
                 try:
                     await pyfuse3.main(min_tasks=_MIN_TASKS, max_tasks=_MAX_TASKS)
                 except* OSError as errors:
@@ -113,7 +117,7 @@ class Daemon:
                 nursery.cancel_scope.cancel()
         self._operations.watches.close()
 
-    async def _announce(self) -> None:
+    async def _announce(self, nursery: trio.Nursery) -> None:
         """Say that the view is mounted, and go on saying that it is served."""
         await self._operations.initialised.wait()
         await trio.to_thread.run_sync(_set_read_ahead, self._point)
@@ -121,8 +125,11 @@ class Daemon:
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
         self._manager.tell("READY=1")
-        if self._ready_fd is not None:
-            readiness.write_ready(self._ready_fd)
+        if self._ready_fd is not None and not readiness.write_ready(self._ready_fd):
+            # Whoever started this was ended meanwhile: nobody knows of the mount.
+            self._stopping = True
+            nursery.start_soon(self._stop)
+        self._on_ready()
         pause = self._manager.watchdog_pause
         while pause is not None:
             self._manager.tell("WATCHDOG=1")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from typing import TYPE_CHECKING
 
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError, RequestContext
 
-from fusefs.contract.errors import AlreadyExists
+from fusefs.contract.errors import AlreadyExists, ContractError
 from fusefs.daemon.guard import handler
 from fusefs.daemon.handles import FileHandle
 from fusefs.daemon.inodes import Inode
 from fusefs.daemon.requests import Requests, check_name
+from fusefs.tree.backend import Change
 
 if TYPE_CHECKING:
     from fusefs.session.handles import ViewFile
@@ -34,10 +36,15 @@ class FileHandlers(Requests):
         if truncate:
             known.changed = True
             self.mutations += 1
-        info = FileInfo(fh=self._add_file(known, file, append=append))
+            if ctx.uid != 0:
+                self._drop_set_ids(known)
+        # Through the page cache an append would arrive cut at page borders, and changes made in
+        # a mapping of the file would look like appends.
+        number = self._add_file(known, file, append=append, uid=ctx.uid)
+        info = FileInfo(fh=number, direct_io=append)
         if known.volatile:
-            stat = file.stat()
-            content = (stat.size, stat.mtime)
+            seen = file.stat()
+            content = (seen.size, seen.mtime)
             info.keep_cache = content == known.content
             known.content = content
         return info
@@ -53,7 +60,7 @@ class FileHandlers(Requests):
             await self._background.lock_writer()
         parent = self._known[parent_inode]
         try:
-            place, stat, file = self._tree.create_file(
+            place, made, file = self._tree.create_file(
                 parent.place,
                 name,
                 mode & 0o7777,
@@ -66,14 +73,23 @@ class FileHandlers(Requests):
             # Somebody else was faster. At ESTALE the kernel looks again, finds the file and
             # opens it, with its mode checked.
             raise FUSEError(errno.ESTALE) from None
-        attributes = self._made(parent, name, place, stat)
+        attributes = self._made(parent, name, place, made)
         inode = self._known[attributes.st_ino]
         inode.changed = True
-        number = self._add_file(inode, file, append=append)
-        return FileInfo(fh=number), attributes
+        number = self._add_file(inode, file, append=append, uid=ctx.uid)
+        return FileInfo(fh=number, direct_io=append), attributes
 
-    def _add_file(self, inode: Inode, file: ViewFile, *, append: bool) -> int:
-        handle = FileHandle(inode, file, append=append)
+    def _drop_set_ids(self, inode: Inode) -> None:
+        """Clear the set-id bits of a file that is cut: the kernel leaves O_TRUNC's to us."""
+        mode = self._tree.stat(inode.place).mode
+        kept = mode & ~(stat.S_ISUID | (stat.S_ISGID if mode & stat.S_IXGRP else 0))
+        if kept != mode:
+            self._tree.set_attributes(inode.place, Change(mode=kept))
+
+    def _add_file(self, inode: Inode, file: ViewFile, *, append: bool, uid: int) -> int:
+        # What goes through the page cache has its set-id bits cleared by the kernel.
+        keeps_set_ids = not append or uid == 0
+        handle = FileHandle(inode, file, append=append, keeps_set_ids=keeps_set_ids)
         inode.opened(handle)
         return self.files.add(handle)
 
@@ -98,9 +114,16 @@ class FileHandlers(Requests):
         ):
             await self._background.prepare_write(inode, file)
         inode.changed = handle.unflushed = True
-        written = file.write(off, buf)
-        if handle.append and file.stat().size != off + written:
-            # The file was longer than the kernel knew: what it cached stands elsewhere.
+        try:
+            written = file.write(off, buf)
+        except ContractError:
+            self._notifier.content(inode.number)  # a mapping may hold what was refused
+            raise
+        if not handle.keeps_set_ids:
+            self._drop_set_ids(inode)
+            handle.keeps_set_ids = True
+        if handle.append:
+            # It went past the page cache, and to an end that the kernel may not know.
             self._notifier.content(inode.number)
         self.mutations += 1
         return written

@@ -31,11 +31,11 @@ _Arguments = ParamSpec("_Arguments")
 _Answer = TypeVar("_Answer")
 
 _FOR_THE_CALLER = frozenset((
-    errno.E2BIG, errno.EACCES, errno.EBUSY, errno.EDQUOT, errno.EEXIST,
-    errno.EFBIG, errno.EINTR, errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.EMLINK,
-    errno.ENAMETOOLONG, errno.ENODATA, errno.ENODEV, errno.ENOENT, errno.ENOMEM, errno.ENOSPC, errno.ENOTDIR,
-    errno.ENOTEMPTY, errno.EOPNOTSUPP, errno.EOVERFLOW, errno.EPERM, errno.ERANGE, errno.EROFS,
-    errno.ESTALE, errno.ETIMEDOUT, errno.ETXTBSY, errno.EXDEV,
+    errno.E2BIG, errno.EACCES, errno.EBUSY, errno.EDQUOT, errno.EEXIST, errno.EFBIG, errno.EINTR,
+    errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.EMLINK, errno.ENAMETOOLONG, errno.ENODATA,
+    errno.ENODEV, errno.ENOENT, errno.ENOMEM, errno.ENOSPC, errno.ENOTDIR, errno.ENOTEMPTY,
+    errno.EOPNOTSUPP, errno.EOVERFLOW, errno.EPERM, errno.ERANGE, errno.EROFS, errno.ESTALE,
+    errno.ETIMEDOUT, errno.ETXTBSY, errno.EXDEV,
 ))  # fmt: skip
 _BY_INODE = frozenset((
     "getattr", "setattr", "readlink", "open", "opendir",

@@ -29,16 +29,20 @@ class FileHandle:
 
     Attributes:
         append: opened with O_APPEND.
+        keeps_set_ids: its opener's writes leave set-id bits alone, or have cleared them.
         unflushed: something was written since the last flush.
         jobs: work on the file in other threads; it is closed only when there is none.
     """
 
-    __slots__ = ("append", "file", "inode", "jobs", "unflushed")
+    __slots__ = ("append", "file", "inode", "jobs", "keeps_set_ids", "unflushed")
 
-    def __init__(self, inode: Inode, file: ViewFile, *, append: bool) -> None:
+    def __init__(
+        self, inode: Inode, file: ViewFile, *, append: bool, keeps_set_ids: bool
+    ) -> None:
         self.inode = inode
         self.file = file
         self.append = append
+        self.keeps_set_ids = keeps_set_ids
         self.unflushed = False
         self.jobs: set[object] = set()
 

@@ -96,16 +96,22 @@ def prepare(point: str, keep_out: Iterable[str]) -> None:
         )  # fmt: skip
     for needed in keep_out:
         real = os.path.realpath(needed)
-        if _is_inside(real, point) or _is_inside(point, real):
-            # Serving a request would then wait for itself.
-            raise MountError(
-                f"{point} cannot be the mountpoint: {needed}, which is served from, "
-                f"{'is below it' if _is_inside(real, point) else 'contains it'}."
-            )
+        # Serving a request would then wait for itself.
+        refused = f"{point} cannot be the mountpoint"
+        if real == point:
+            raise MountError(f"{refused}: it is itself what the view is served from.")
+        if _is_inside(point, real):
+            raise MountError(f"{refused}: it lies in {needed}, which the view is served from.")
+        if _is_inside(real, point):
+            raise MountError(f"{refused}: it contains {needed}, which the view is served from.")
 
 
 def _is_inside(path: str, directory: str) -> bool:
     return os.path.commonpath((path, directory)) == directory
+
+
+def _is_below(path: str, directory: str) -> bool:
+    return path != directory and _is_inside(path, directory)
 
 
 def is_dead(point: str) -> bool:
@@ -148,6 +154,11 @@ def detach(point: str, *, lazy: bool = True) -> None:
             return
         words.append(done.stderr.strip())
     if any("busy" in word for word in words):
+        nested = next((m.point for m in mounts() if _is_below(m.point, point)), None)
+        if nested is not None:
+            raise MountError(
+                f"{point} is in use: {nested} is mounted below it; unmount that first."
+            )
         raise MountError(
             f"{point} is in use: end the programs that use it (`fuser -vm {point}` lists them), "
             "or unmount it lazily."

@@ -49,6 +49,8 @@ class NameHandlers(Requests):
             if uncertain:
                 self._check_stands(parent)
                 raise
+            if not parent.place.is_live:
+                raise  # it may be restored, and then the name is there
             if parent_inode == ROOT_INODE:
                 absent = self.inodes.absent_at_top
                 if len(absent) >= _MOST_ABSENT and name not in absent:
@@ -234,7 +236,7 @@ class NameHandlers(Requests):
         if not self._try_lock_writer():
             await self._background.lock_writer()
         old, new = self._known[parent_inode_old], self._known[parent_inode_new]
-        self._tree.rename(
+        replaced = self._tree.rename(
             old.place,
             name_old,
             new.place,
@@ -242,6 +244,9 @@ class NameHandlers(Requests):
             replace=flags == 0,
             exchange=flags == RENAME_EXCHANGE,
         )
+        inode = self.inodes.at(replaced)
+        if inode is not None:
+            inode.removed = True
         self._own_change(old, name_old)
         self._own_change(new, name_new)
         self.mutations += 1

@@ -38,11 +38,16 @@ class ServiceManager:
         return int(wanted) / 1_000_000 / 2
 
 
-def write_ready(fd: int) -> None:
-    """Tell the process that waits at the other end of the pipe `fd`, and close it."""
+def write_ready(fd: int) -> bool:
+    """Tell the process that waits at the other end of the pipe `fd`, and close it.
+
+    Returns:
+        Whether it still waits.
+    """
     try:
         os.write(fd, READY)
     except BrokenPipeError:
-        pass  # it has stopped waiting
+        return False
     finally:
         os.close(fd)
+    return True

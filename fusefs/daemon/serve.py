@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from fusefs.daemon import mount_lock, mountpoint
@@ -25,6 +26,7 @@ def serve(
     options: MountOptions | None = None,
     *,
     ready_fd: int | None = None,
+    on_ready: Callable[[], None] = lambda: None,
 ) -> None:
     """Mount the view of a session of an instance and serve it until it is unmounted.
 
@@ -36,7 +38,9 @@ def serve(
         session: name of one of its sessions.
         where: the mountpoint, a directory.
         options: how to mount.
-        ready_fd: descriptor that is told (`readiness.READY`) when the view is mounted.
+        ready_fd: descriptor that is told (`readiness.READY`) when the view is mounted; when
+            nobody waits at its other end any more, the view is unmounted again.
+        on_ready: called when the view is mounted.
 
     Raises:
         InstanceError: the instance or the session cannot be used.
@@ -53,8 +57,8 @@ def serve(
         bound = (bind.source for bind in instance.binds.all().values())
         mountpoint.prepare(point, (str(instance.folder), *bound))
         lock = MountLock(instance.folder / "run", Served(os.getpid(), point, session))
-        tree = ViewTree(instance, spec)
-        Daemon(instance, tree, point, options or MountOptions(), ready_fd).run()
+        tree, how = ViewTree(instance, spec), options or MountOptions()
+        Daemon(instance, tree, point, how, ready_fd, on_ready).run()
     finally:
         try:
             instance.close()

@@ -26,10 +26,19 @@ def bind(instance: Instance, host_dir: Path, path: TreePath) -> None:
     if not source.is_dir():
         raise InvalidArgument(f"Not a directory: {host_dir}")
     folder = instance.folder.resolve()
-    if folder.is_relative_to(source) or source.is_relative_to(folder):
+    if source == folder:
         raise InvalidArgument(
-            f"The instance {folder} and {source} hold one another: a session could reach the "
-            "instance's own files. Keep them apart (--instance)."
+            f"Not bound: {source} is the instance itself; a session could reach its files. "
+            "Bind another folder."
+        )
+    if folder.is_relative_to(source):
+        raise InvalidArgument(
+            f"Not bound: {source} contains the instance {folder}; a session could reach its "
+            "files. Bind a folder beside it, or keep the instance elsewhere (--instance)."
+        )
+    if source.is_relative_to(folder):
+        raise InvalidArgument(
+            f"Not bound: {source} lies in the instance {folder}. Bind a folder outside it."
         )
     spec = BindSpec(HOST, str(source))
     bound = instance.binds.all().get(path)

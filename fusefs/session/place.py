@@ -27,11 +27,12 @@ class Place:
         tag: tells the backend's identities from others'.
         key: the node's key in the backend.
         ino: the inode number shown for it.
+        gone: it was removed with all below it, which nobody may look into any more.
     """
 
     __slots__ = (
-        "__weakref__", "_bound", "_cursor", "_epoch", "_view", "backend", "ino", "key", "name",
-        "parent", "tag",
+        "__weakref__", "_bound", "_cursor", "_epoch", "_view", "backend", "gone", "ino", "key",
+        "name", "parent", "tag",
     )  # fmt: skip
 
     def __init__(
@@ -57,6 +58,7 @@ class Place:
         self.tag = tag
         self.key = key
         self.ino = ino
+        self.gone = False
 
     @property
     def path(self) -> Path:
@@ -82,10 +84,30 @@ class Place:
             self._derive()
         return self._bound
 
+    @property
+    def is_live(self) -> bool:
+        """Neither it nor a directory above it is gone."""
+        at: Place | None = self
+        while at is not None:
+            if at.gone:
+                return False
+            at = at.parent
+        return True
+
+    def is_at_or_below(self, place: Place) -> bool:
+        """Tell whether it is `place` or lies below it."""
+        at: Place | None = self
+        while at is not None:
+            if at is place:
+                return True
+            at = at.parent
+        return False
+
     def move(self, parent: Place, name: bytes) -> None:
         """Follow the node to another name."""
         self.parent = parent
         self.name = name
+        self.gone = False
         self._epoch = -1
 
     def _derive(self) -> None:

@@ -33,11 +33,11 @@ from fusefs.contract.view import Cursor, Rules, View
 from fusefs.session.handles import LinkText, ViewDirectory, ViewFile
 from fusefs.session.place import Place
 from fusefs.session.stat import DIRECTORY_KINDS, Stat
-from fusefs.store import definitions
+from fusefs.store import definitions, keys, nodes
 from fusefs.store.instance import Instance, InstanceError
 from fusefs.store.kv import Reader
 from fusefs.tree.backend import Actor, Backend, File, Node
-from fusefs.tree.tree import Spot, Tree
+from fusefs.tree.tree import STORE_TAG, Spot, Tree
 
 CONTROL_NAME = b".fusefs"
 """The one reserved name, at the root of a mount (contract section 5)."""
@@ -120,7 +120,31 @@ class ViewReader:
 
     def places_of(self, key: int) -> Place | None:
         """Return the place known for a node of the instance's own tree, if there is one."""
-        return self._places.get((b"store", key))
+        return self._places.get((STORE_TAG, key))
+
+    def relocate(self, key: int) -> Place | None:
+        """Follow a node of the instance's own tree to where it stands now.
+
+        Whatever is held of it, or of what is below it, answers by the rules of its new path.
+        """
+        place = self.places_of(key)
+        if place is None:
+            return None
+        with self.instance.kv.read() as txn:
+            way = nodes.ancestry(txn, key)
+        at = self.root
+        for node_id, name in way or ():
+            known = self.places_of(node_id)
+            if known is None:
+                known = Place(
+                    self, at, name, at.cursor.child(name), None, backend=self.tree.store,
+                    tag=STORE_TAG, key=node_id, ino=self._ino(STORE_TAG, keys.number(node_id)),
+                )  # fmt: skip
+                self._places[STORE_TAG, node_id] = known
+            known.move(at, name)
+            at = known
+        self.epoch += 1
+        return place
 
     # Looking.
 
@@ -132,6 +156,7 @@ class ViewReader:
         """
         if len(name) > NAME_MAX:
             raise NameTooLong(render((*place.path, name)))
+        self.check_live(place)
         above = place.cursor
         if not (above.visible or above.passage):
             raise above.unseen(place.path)
@@ -269,9 +294,8 @@ class ViewReader:
 
     def open_directory(self, place: Place) -> ViewDirectory:
         """Open a directory for listing; a passage cannot be listed."""
-        cursor = place.cursor
-        if not cursor.visible:
-            raise cursor.unseen(place.path)
+        self.check_live(place)
+        self.check_visible(place)
         node = self.node_of(place)
         if node.kind not in DIRECTORY_KINDS:
             raise NotADirectory(render(place.path))
@@ -297,6 +321,8 @@ class ViewReader:
             truncate: empty it first.
             append: every write goes to the end as it is then.
         """
+        if place.parent is not None:
+            self.check_live(place.parent)
         self.check_visible(place)
         cursor = place.cursor
         node = self.node_of(place)
@@ -322,6 +348,19 @@ class ViewReader:
         if node.kind == Kind.SYMLINK and self.world == World.CHAT:
             return LinkText(render(place.path), node, backend.read_link(place.key))
         return backend.open_file(place.key, write=write, actor=self.actor)
+
+    def is_directory(self, place: Place) -> bool:
+        """Tell whether the node of a place is a directory, removed or not."""
+        assert place.backend is not None
+        try:
+            return place.backend.stat(place.key).kind in DIRECTORY_KINDS
+        except FileNotFoundError:
+            return False
+
+    def check_live(self, place: Place) -> None:
+        """Refuse what is in a directory that was removed with all below it."""
+        if not place.is_live:
+            raise NotFound(render(place.path))
 
     def check_visible(self, place: Place) -> None:
         """Refuse what is not visible (any more)."""

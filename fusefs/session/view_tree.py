@@ -93,6 +93,7 @@ class ViewTree(ViewReader):
         Whether the name is free is left to the backend, which knows when it makes the entry,
         but for where the rules refuse anyway: what is there answers before them.
         """
+        self.check_live(place)
         above = place.cursor
         if not (above.visible or above.passage):
             raise above.unseen(place.path)
@@ -129,6 +130,7 @@ class ViewTree(ViewReader):
             self.backend_of(place).remove(place.key, name, self.actor, directory=directory)
         except OSError as error:
             raise self.translate(error, path) from None
+        child.gone = directory is None
         return child
 
     def _check_removable(self, place: Place, child: Place, kind: Kind) -> None:
@@ -158,8 +160,12 @@ class ViewTree(ViewReader):
         *,
         replace: bool,
         exchange: bool = False,
-    ) -> None:
-        """Move an entry as renameat2(2) does; without `replace` a taken name is refused."""
+    ) -> Place | None:
+        """Move an entry as renameat2(2) does; without `replace` a taken name is refused.
+
+        Returns:
+            The place of the node that was replaced, if there was one.
+        """
         path, target = (*place.path, name), (*new_place.path, new_name)
         self._check_name(new_place, new_name)
         child, stat = self.child(place, name)
@@ -174,6 +180,8 @@ class ViewTree(ViewReader):
         self._check_target(new_place, new_name, stat.kind)
         if taken is not None:
             self._check_removable(new_place, taken[0], taken[1].kind)
+            if exchange:
+                self._check_target(place, name, taken[1].kind)
         backend = self.backend_of(place)
         if self.backend_of(new_place) is not backend or place.tag != new_place.tag:
             raise CrossMount(render(path), render(target))
@@ -190,12 +198,13 @@ class ViewTree(ViewReader):
             about = path if error.errno == errno.ENOENT else target
             raise self.translate(error, about) from None
         if taken is not None and taken[0] is child:
-            return
+            return None
         if exchange and taken is not None:
             taken[0].move(place, name)
             self.note_move(taken[1].kind)
         child.move(new_place, new_name)
         self.note_move(stat.kind)
+        return None if taken is None or exchange else taken[0]
 
     def _taken(self, place: Place, name: bytes) -> tuple[Place, Stat] | None:
         """Return what stands at the target of a move, if that is visible."""

@@ -18,7 +18,7 @@ from fusefs.store.content import INLINE_MAX, hash_file
 from fusefs.store.instance import Instance
 from fusefs.store.journal import Op
 from fusefs.store.kv import Writer
-from fusefs.store.records import HAS_XATTRS, Record
+from fusefs.store.records import HAS_XATTRS, Record, to_time
 
 _NODES_AT_ONCE = 1000
 _BYTES_AT_ONCE = 16 << 20
@@ -131,8 +131,8 @@ class BulkLoader:
         for attribute, value in meta.xattrs:
             txn.put(keys.xattr(plan.node, attribute), value)
         record = Record(
-            plan.kind, state, meta.mode, meta.uid, meta.gid, size, meta.atime, meta.mtime, now,
-            now, plan.node, tail,
+            plan.kind, state, meta.mode, meta.uid, meta.gid, size, to_time(meta.atime),
+            to_time(meta.mtime), now, now, plan.node, tail,
         )  # fmt: skip
         nodes.place(txn, plan.parent, name, record)
         journal.append(

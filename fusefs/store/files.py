@@ -66,6 +66,10 @@ class OpenFiles:
         """Tell whether this process has the node open."""
         return node_id in self._open
 
+    def open_nodes(self) -> list[int]:
+        """Return the ids of all nodes that this process has open."""
+        return list(self._open)
+
     def known(self, node_id: int) -> Record:
         """Return the record of an open node, the last one known once it is dropped."""
         return self._open[node_id].record()
@@ -167,6 +171,8 @@ class OpenNode:
         """Return the copying that the next write would have to do, if it is a long one."""
         if self._scratch is not None or self._prepared is not None:
             return None
+        if self._known.content_state == State.DRAFT:
+            return None  # a draft is small until a write makes it a scratch
         with self._kv.read() as txn:
             record = self._load(txn)
         if record.content_state != State.CLEAN or record.size <= INLINE_MAX:

@@ -22,6 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import lmdb
+
 from fusefs.contract.kinds import Kind
 from fusefs.store import bell as bells
 from fusefs.store import keys, nodes
@@ -95,20 +97,23 @@ class Instance:
             InstanceError: it is none, or of a format this program does not know.
         """
         folder = Path(folder).absolute()
-        if not (folder / "data.mdb").exists():
-            raise InstanceError(
-                f"{folder} is not an instance. Make one with: fusefs --instance {folder} init"
-            )
-        lacking = missing_bytes(folder / "data.mdb")
-        if lacking:
-            raise InstanceError(
-                f"{folder / 'data.mdb'} is cut short by {lacking} bytes: restore it from a backup."
-            )
         try:
+            if not (folder / "data.mdb").exists():
+                raise InstanceError(
+                    f"{folder} is not an instance. Make one with: fusefs --instance {folder} init"
+                )
+            lacking = missing_bytes(folder / "data.mdb")
+            if lacking:
+                raise InstanceError(
+                    f"{folder / 'data.mdb'} is cut short by {lacking} bytes: restore it from a "
+                    "backup."
+                )
             (folder / "run").mkdir(exist_ok=True)
             instance = cls(folder, deferred=deferred)
         except OSError as error:
             raise InstanceError(f"Cannot open {folder}: {error.strerror or error}.") from error
+        except lmdb.Error as error:
+            raise InstanceError(f"{folder} is not a sound instance: {error}.") from error
         try:
             instance._check_format()
         except InstanceError:

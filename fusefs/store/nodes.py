@@ -107,15 +107,21 @@ def touch_directory(txn: Writer, directory: int, now: int) -> None:
 
 def path_of(txn: Reader, node_id: int) -> tuple[bytes, ...] | None:
     """Return the path of a node, None for one that is not in the tree (removed, replaced)."""
-    names: list[bytes] = []
+    way = ancestry(txn, node_id)
+    return None if way is None else tuple(name for _, name in way)
+
+
+def ancestry(txn: Reader, node_id: int) -> list[tuple[int, bytes]] | None:
+    """Return ids and names from below the root down to a node, None if it is not in the tree."""
+    way: list[tuple[int, bytes]] = []
     at = node_id
     while at != keys.ROOT_ID:
         raw = txn.get(keys.node(at))
         if raw is None or at in (keys.TRASH_ID, keys.ORPHANS_ID):
             return None
-        names.append(raw[8:])
+        way.append((at, raw[8:]))
         at = keys.to_number(raw)
-    return tuple(reversed(names))
+    return way[::-1]
 
 
 def is_inside(txn: Reader, node_id: int, ancestor: int) -> bool:

@@ -7,10 +7,11 @@ waits below the orphans node until no live process has pinned it.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 from fusefs.store import keys, nodes
 from fusefs.store.instance import Instance
-from fusefs.store.kv import Writer, after_prefix
+from fusefs.store.kv import Reader, Writer, after_prefix
 from fusefs.store.nodes import Located
 
 GRACE = 60 * 10**9
@@ -24,61 +25,79 @@ def orphan(txn: Writer, located: Located, now: int) -> None:
     nodes.place(txn, keys.ORPHANS_ID, keys.number(record.id), record)
 
 
-def pin(instance: Instance, node_id: int) -> None:
-    """Keep an orphan alive while this process lives or until it is unpinned."""
+def pin_open(instance: Instance, open_nodes: Iterable[int]) -> None:
+    """Bring this process's pins up to date: orphans that it has open, and no others."""
+    with instance.kv.read() as txn:
+        suffix = keys.number(instance.process)
+        pinned = {node for node, process in _pins(txn) if process == instance.process}
+        wanted = {node for node in open_nodes if _top(txn, node) is not None}
+    if wanted == pinned:
+        return
     with instance.kv.write(freeing=True) as txn:
-        txn.put(keys.PINS + keys.number(node_id) + keys.number(instance.process), b"")
+        for node in wanted - pinned:
+            txn.put(keys.PINS + keys.number(node) + suffix, b"")
+        for node in pinned - wanted:
+            txn.delete(keys.PINS + keys.number(node) + suffix)
 
 
-def unpin(instance: Instance, node_id: int) -> None:
-    """Let go of an orphan that this process has closed."""
-    with instance.kv.write(freeing=True) as txn:
-        txn.delete(keys.PINS + keys.number(node_id) + keys.number(instance.process))
+def _pins(txn: Reader) -> list[tuple[int, int]]:
+    """Return the pinned nodes and the processes that pin them."""
+    pairs = txn.range(keys.PINS, after_prefix(keys.PINS))
+    return [(keys.to_number(key[1:]), keys.to_number(key[9:])) for key, _ in pairs]
+
+
+def _top(txn: Reader, node_id: int) -> int | None:
+    """Return the orphan that a node is or is below, None if there is none."""
+    at = node_id
+    while True:
+        raw = txn.get(keys.node(at))
+        if raw is None:
+            return None
+        parent = keys.to_number(raw)
+        if parent == keys.ORPHANS_ID:
+            return at
+        at = parent
 
 
 def collect(instance: Instance, *, grace: int = GRACE) -> int:
     """Drop orphans that nobody has open, and the pins of dead processes; return how many."""
     alive = instance.live_processes()
     with instance.kv.read() as txn:
-        pins = [key for key, _ in txn.range(keys.PINS, after_prefix(keys.PINS))]
+        pins = _pins(txn)
         waiting = list(nodes.children(txn, keys.ORPHANS_ID))
-    pinned = {keys.to_number(key[1:]) for key in pins if keys.to_number(key[9:]) in alive}
-    dead = [key for key in pins if keys.to_number(key[9:]) not in alive]
+        kept = {_top(txn, node) for node, process in pins if process in alive}
+    dead = [(node, process) for node, process in pins if process not in alive]
     cutoff = time.time_ns() - grace
     done = 0
     for name, record in waiting:
-        if record.id in pinned or record.linked > cutoff:
-            continue
-        drop_subtree(instance, Located(keys.ORPHANS_ID, name, record))
-        done += 1
+        if record.id not in kept and record.linked <= cutoff:
+            drop_subtree(instance, Located(keys.ORPHANS_ID, name, record))
+            done += 1
     if dead:
         with instance.kv.write(freeing=True) as txn:
-            for key in dead:
-                txn.delete(key)
+            for node, process in dead:
+                txn.delete(keys.PINS + keys.number(node) + keys.number(process))
     return done
 
 
-_CHUNK = 500
+_CHUNK = 200
 
 
-def drop_subtree(instance: Instance, located: Located) -> int:
-    """Remove a node outside the tree for good, with all below it; return how many nodes.
+def drop_subtree(instance: Instance, located: Located) -> None:
+    """Remove a node outside the tree for good, with all below it.
 
     Children go first and in short transactions, so that a crash leaves no node without a
     way to it.
     """
-    done = 0
-    while True:
+    way = [located]
+    while way:
         with instance.kv.write(freeing=True) as txn:
-            below = []
-            for found in nodes.subtree(txn, located.record.id):
-                below.append(found)
-                if len(below) >= _CHUNK:
+            for _ in range(_CHUNK):
+                if not way:
                     break
-            leaves = [found for found in below if nodes.is_empty(txn, found.record.id)]
-            for found in leaves:
-                nodes.drop(txn, found)
-            if not below:
-                nodes.drop(txn, located)
-                return done + 1
-            done += len(leaves)
+                directory = way[-1].record.id
+                child = next(nodes.children(txn, directory), None)
+                if child is not None:
+                    way.append(Located(directory, *child))
+                else:
+                    nodes.drop(txn, way.pop())

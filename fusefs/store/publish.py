@@ -25,6 +25,8 @@ class ScratchPublication:
     def __init__(self, node: OpenNode, scratch: Scratch) -> None:
         self._node = node
         self._scratch = scratch
+        # Of its own: the node may be opened, closed and discarded while this one is hashed.
+        self._fd = os.dup(scratch.fd)
         self._hash = b""
         self._hashed_after = -1
         with node.instance.kv.read() as txn:
@@ -33,8 +35,11 @@ class ScratchPublication:
 
     def prepare(self) -> None:
         """Sync and hash the file. May block."""
-        self._hash = sync_and_hash(self._scratch)
-        self._hashed_after = self._joined
+        try:
+            self._hash = sync_and_hash(self._fd)
+            self._hashed_after = self._joined
+        finally:
+            os.close(self._fd)
 
     def finish(self) -> None:
         """Publish, unless the node was opened again or another process still writes it.
@@ -88,7 +93,9 @@ def publish_scratch(
         except FileNotFoundError:
             txn.delete(keys.scratch(node_id))
             return True
-        sha256 = known[1] if known[0] == found.joined else sync_and_hash(scratch)
+        # Once others have joined, one that did before the file was hashed may have written after.
+        alone = known[0] == found.joined == 1
+        sha256 = known[1] if alone else sync_and_hash(scratch.fd)
         status = os.fstat(scratch.fd)
         if status.st_size <= INLINE_MAX:
             instance.content.put_small(txn, os.pread(scratch.fd, status.st_size, 0))

@@ -70,11 +70,17 @@ class Record(NamedTuple):
 
 HAS_XATTRS = 0x80
 _STATE_BITS = 0x03
+_LAST_TIME = 2**63 - 1
 
 
 def pack(record: Record) -> bytes:
     """Return the bytes of `record`."""
     return _FIXED.pack(*record[:11]) + record.tail
+
+
+def to_time(nanoseconds: int) -> int:
+    """Return the nearest time that a record can hold: the years 1678 to 2261."""
+    return max(-_LAST_TIME - 1, min(nanoseconds, _LAST_TIME))
 
 
 def unpack(raw: bytes) -> Record:

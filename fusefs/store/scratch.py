@@ -135,7 +135,7 @@ def _copy_bytes(source: int, target: int, size: int) -> None:
         done += copied
 
 
-def sync_and_hash(scratch: Scratch) -> bytes:
-    """Sync and hash a scratch file. May block."""
-    os.fdatasync(scratch.fd)
-    return hash_file(scratch.fd)
+def sync_and_hash(fd: int) -> bytes:
+    """Sync and hash an open scratch file. May block."""
+    os.fdatasync(fd)
+    return hash_file(fd)

@@ -104,9 +104,16 @@ class TrashCan:
 
     def purge(self, entry: TrashRecord) -> None:
         """Drop an entry for good, with all that was removed from it one by one."""
-        if entry.node == 0:
-            self.forget_external(entry)
-            return
+        pending = [entry]
+        while pending:
+            at = pending.pop()
+            if at.node == 0:
+                self.forget_external(at)
+            else:
+                pending.extend(self._purge_node(at))
+
+    def _purge_node(self, entry: TrashRecord) -> list[TrashRecord]:
+        """Drop one node's entry; return those of what was removed from it."""
         with self._instance.kv.write(freeing=True) as txn:
             inner = trash.removed_from(txn, entry.node)
             trash.forget(txn, entry)
@@ -118,8 +125,7 @@ class TrashCan:
                 node=entry.node, replaced=entry.node, path=entry.path,
             )  # fmt: skip
             self._instance.journalled()
-        for child in inner:
-            self.purge(child)
+        return inner
 
     def purge_older_than(self, seconds: float) -> int:
         """Drop everything removed more than `seconds` ago; return how many entries."""
@@ -142,15 +148,20 @@ class TrashCan:
 
     def size(self, entry: TrashRecord) -> int:
         """Return the bytes of the files that an entry would bring back."""
-        if entry.node == 0:
-            return _folder_bytes(self.payload_folder(entry.id))
+        total = 0
+        pending = [entry]
         with self._instance.kv.read() as txn:
-            total = entry.size
-            if entry.kind == Kind.DIR:
-                found = nodes.subtree(txn, entry.node)
-                total = sum(current(self._instance, txn, inner.record).size for inner in found)
-            inner = trash.removed_from(txn, entry.node)
-        return total + sum(self.size(child) for child in inner)
+            while pending:
+                at = pending.pop()
+                if at.node == 0:
+                    total += _folder_bytes(self.payload_folder(at.id))
+                elif at.kind != Kind.DIR:
+                    total += at.size
+                else:
+                    for inner in nodes.subtree(txn, at.node):
+                        total += current(self._instance, txn, inner.record).size
+                    pending.extend(trash.removed_from(txn, at.node))
+        return total
 
 
 def _folder_bytes(folder: Path) -> int:

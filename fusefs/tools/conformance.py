@@ -8,8 +8,8 @@ temporary folders and touches nothing else.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from fusefs.contract.sessions import OPERATOR, SessionSpec
@@ -35,13 +35,15 @@ def run(
     outcomes: list[Outcome] = []
     for scenario in scenarios:
         for face in faces:
-            for outcome in _run_scenario(scenario, face):
-                report(outcome)
-                outcomes.append(outcome)
+            # Closed in any case: what a scenario has mounted must not outlive it.
+            with closing(_run_scenario(scenario, face)) as found:
+                for outcome in found:
+                    report(outcome)
+                    outcomes.append(outcome)
     return outcomes
 
 
-def _run_scenario(scenario: Scenario, name: str) -> Iterator[Outcome]:
+def _run_scenario(scenario: Scenario, name: str) -> Generator[Outcome, None, None]:
     if not any(name in case.faces for case in scenario.cases):
         return
     for number, tree in enumerate(scenario.trees):

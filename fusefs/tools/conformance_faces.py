@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import shutil
 import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Protocol
@@ -21,6 +22,8 @@ from fusefs.contract.levels import Level
 from fusefs.contract.listing import ListedEntry, format_listing
 from fusefs.contract.paths import Path, render
 from fusefs.contract.sessions import World
+from fusefs.daemon.mountpoint import MountError, detach, locate, mounted_at
+from fusefs.daemon.readiness import READY
 
 _MOUNT_TIMEOUT = 60
 """Seconds that mounting or unmounting may take."""
@@ -247,38 +250,57 @@ class MountFace:
 def mounted(instance: FilePath, session: str, mountpoint: FilePath) -> Iterator[FilePath]:
     """Mount the view of `session` at `mountpoint`, made for it, until the context ends.
 
+    The daemon is a child of this process. It gives up by itself when this process is ended
+    before the view is mounted.
+
     Raises:
         MountFailed: the mount did not come up, or did not go away.
     """
     mountpoint.mkdir()
-    _fusefs(instance, "mount", session, str(mountpoint), "--background")
-    try:
-        yield mountpoint
-    finally:
-        _fusefs(instance, "umount", str(mountpoint))
-
-
-def _fusefs(instance: FilePath, *arguments: str) -> None:
-    command = [sys.executable, "-m", "fusefs", *arguments]
-    environment = {**os.environ, "FUSEFS_INSTANCE": str(instance)}
-    # A file, not a pipe: a daemon in the background may keep open what it inherits.
-    with tempfile.TemporaryFile() as said:
+    reading, writing = os.pipe()
+    # A file, not a pipe that somebody would have to empty.
+    with os.fdopen(reading, "rb") as pipe, tempfile.TemporaryFile() as said:
+        command = ("mount", "--ready-fd", str(writing), "--", session, str(mountpoint))
         try:
-            done = subprocess.run(
-                command,
-                env=environment,
+            daemon = subprocess.Popen(
+                [sys.executable, "-m", "fusefs", *command],
+                env={**os.environ, "FUSEFS_INSTANCE": str(instance)},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=said,
-                timeout=_MOUNT_TIMEOUT,
-                check=False,
+                pass_fds=[writing],
+                # Ctrl-C is for this process, which then ends the daemon when it is done.
+                start_new_session=True,
             )
-        except subprocess.TimeoutExpired:
-            raise MountFailed(f"{arguments[0]} took over {_MOUNT_TIMEOUT} s") from None
-        if done.returncode != 0:
-            said.seek(0)
-            message = said.read().decode(errors="replace").strip()
-            raise MountFailed(f"{arguments[0]} failed: {message}")
+        finally:
+            os.close(writing)
+        try:
+            if not select.select([pipe], [], [], _MOUNT_TIMEOUT)[0]:
+                raise MountFailed(f"mounting took over {_MOUNT_TIMEOUT} s")
+            word = pipe.readline()
+            if word != READY:
+                said.seek(0)
+                message = (word or said.read()).decode(errors="replace").strip()
+                raise MountFailed(f"mounting failed: {message}")
+            yield mountpoint
+        finally:
+            _end(daemon, locate(mountpoint))
+
+
+def _end(daemon: subprocess.Popen[bytes], point: str) -> None:
+    """Let a daemon unmount and finish; at least nothing stays mounted at `point`."""
+    daemon.terminate()
+    try:
+        daemon.wait(_MOUNT_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        raise MountFailed(f"unmounting took over {_MOUNT_TIMEOUT} s") from None
+    finally:
+        if daemon.poll() is None:
+            daemon.kill()
+            daemon.wait()
+        if mounted_at(point) is not None:
+            with suppress(MountError):
+                detach(point)
 
 
 def _read(path: str) -> str:

@@ -16,7 +16,7 @@ from fusefs.store.instance import Instance
 from fusefs.store.journal import Op
 from fusefs.store.kv import Reader, Writer, after_prefix
 from fusefs.store.nodes import Located
-from fusefs.store.records import EMPTY_SHA256, HAS_XATTRS, Record, State
+from fusefs.store.records import EMPTY_SHA256, HAS_XATTRS, Record, State, to_time
 from fusefs.tree.backend import (
     PERSON,
     Actor,
@@ -240,7 +240,7 @@ class StoreTree:
                 after=_hash(source.record),
             )  # fmt: skip
         if replaced is not None and not exchange and self._files.is_open(replaced.record.id):
-            orphans.pin(self._instance, replaced.record.id)
+            self.pin_orphans()
 
     # Changing nodes.
 
@@ -258,6 +258,9 @@ class StoreTree:
                 for field in ("mode", "uid", "gid", "atime", "mtime")
                 if (value := getattr(change, field)) is not None
             }
+            for field in ("atime", "mtime"):
+                if field in updates:
+                    updates[field] = to_time(updates[field])
             changed = record._replace(ctime=now, **updates)
             nodes.update(txn, located, changed)
             path = nodes.path_of(txn, node_id)
@@ -300,6 +303,8 @@ class StoreTree:
 
     def set_xattr(self, key: Hashable, name: bytes, value: bytes, actor: Actor) -> None:
         """Set an extended attribute."""
+        if name == b"user.":
+            raise os_error(errno.EINVAL)
         if len(name) > 255:
             raise os_error(errno.ERANGE)
         if len(value) > XATTR_MAX:
@@ -333,6 +338,10 @@ class StoreTree:
             self._journal(
                 txn, actor, Op.XATTR, now, node=node_id, path=b"" if path is None else _join(path)
             )
+
+    def pin_orphans(self) -> None:
+        """Keep alive what is in no directory any more but open here; let go of the rest."""
+        orphans.pin_open(self._instance, self._files.open_nodes())
 
     def sync(self) -> None:
         """Commit."""

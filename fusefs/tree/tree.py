@@ -22,6 +22,8 @@ from fusefs.tree.unavailable import UnavailableTree
 
 _log = logging.getLogger(__name__)
 
+STORE_TAG = b"store"
+"""Tells identities of the instance's own nodes."""
 HOST = "host"
 """Name of the backend that serves a folder of the host."""
 
@@ -96,7 +98,7 @@ class Tree:
             return False
         self._generation = generation
         top = Bound()
-        top.backend, top.tag = self.store, b"store"
+        top.backend, top.tag = self.store, STORE_TAG
         for path, spec in self.instance.binds.all().items():
             bound = top
             for name in path:

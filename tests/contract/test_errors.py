@@ -53,6 +53,12 @@ from fusefs.contract import errors
             errno.EBUSY,
         ),
         (
+            errors.MountBusy("/"),
+            "Not removed: / is the root of the tree.",
+            "FS_BUSY",
+            errno.EBUSY,
+        ),
+        (
             errors.TooLarge("/p", 5, 4),
             "Too large: /p is 5 bytes; the limit is 4.",
             "FS_TOO_LARGE",

@@ -104,6 +104,21 @@ def test_explanation_in_words() -> None:
     ]
 
 
+def test_explanation_speaks_of_committing_in_repositories_alone() -> None:
+    rules = Rules(
+        grants={(): Level.COMMIT, (b"s",): Level.STAGE, (b"r", b"s"): Level.STAGE},
+        caps={(b"r",): Level.COMMIT},
+    )
+    verdicts = {
+        (): "/ is at commit: it can be read and changed.",
+        (b"s",): "/s is at stage: it can be read and changed.",
+        (b"r",): "/r is at commit: it can be read, changed and committed.",
+        (b"r", b"s"): "/r/s is at stage: it can be read and changed, but not committed.",
+    }
+    for path, verdict in verdicts.items():
+        assert explain(rules, path).sentences[0] == verdict
+
+
 def test_rules_may_lie_any_number_of_names_deep() -> None:
     deep = (b"d",) * 20_000
     rules = Rules(grants={(): Level.STAGE, deep: Level.NONE, (*deep, b"x"): Level.RO})

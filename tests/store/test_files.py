@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from fusefs.contract.kinds import Kind
+from fusefs.store import orphans
 from fusefs.store.check import check
 from fusefs.store.content import INLINE_MAX
 from fusefs.store.instance import Instance
 from fusefs.store.maintenance import collect
+from fusefs.store.trash_can import TrashCan
 from fusefs.tree.backend import Actor, Change, File, Owner
 from fusefs.tree.store_tree import StoreTree
 
@@ -137,6 +139,56 @@ def test_a_file_opened_again_while_it_is_hashed_is_published_as_it_is_then(
     expected = b"new" + (b"old" * INLINE_MAX)[3:]
     assert tree.stat(key).sha256 == hashlib.sha256(expected).digest()
     assert check(instance).problems == []
+
+
+def test_a_hash_is_not_trusted_once_another_process_has_joined(tmp_path: Path) -> None:
+    with Instance.init(tmp_path / "i") as one, Instance.open(tmp_path / "i") as two:
+        first, second = StoreTree(one), StoreTree(two)
+        key = make(first)
+        mine, other = first.open_file(key, write=True), second.open_file(key, write=True)
+        mine.write(0, b"a" * 100_000)
+        other.write(100_000, b"b" * 100_000)
+        publication = mine.close()
+        assert publication is not None
+        publication.prepare()
+        other.write(200_000, b"c" * 100_000)
+        close(other)
+        publication.finish()
+        expected = b"a" * 100_000 + b"b" * 100_000 + b"c" * 100_000
+        assert first.stat(key).sha256 == hashlib.sha256(expected).digest()
+        assert check(one).problems == []
+
+
+def test_what_others_replaced_or_dropped_is_kept_while_it_is_open(tmp_path: Path) -> None:
+    with Instance.init(tmp_path / "i") as one, Instance.open(tmp_path / "i") as two:
+        first, second = StoreTree(one), StoreTree(two)
+        key, directory = make(first), first.create(1, b"d", Kind.DIR, 0o755, OWNER, ACTOR).key
+        inner = first.create(directory, b"inner", Kind.FILE, 0o644, OWNER, ACTOR).key
+        held = [first.open_file(node, write=True) for node in (key, inner)]
+        for file in held:
+            file.write(0, b"kept")
+        make(second, b"new")
+        second.rename(1, b"new", 1, b"f", ACTOR, replace=True)
+        second.remove(1, b"d", ACTOR, directory=None)
+        TrashCan(two).purge_older_than(-1)
+        first.pin_orphans()
+        orphans.collect(two, grace=-1)
+        collect(two)
+        for file in held:
+            assert read_all(file) == b"kept"
+            file.write(4, b" on")
+            assert read_all(file) == b"kept on"
+            close(file)
+        first.pin_orphans()
+        assert orphans.collect(two, grace=-1) == 2
+        assert check(one).problems == []
+
+
+def test_times_that_no_record_can_hold_are_brought_near(instance: Instance) -> None:
+    tree = StoreTree(instance)
+    key = make(tree)
+    node = tree.set_attributes(key, Change(mtime=2**34 * 10**9, atime=-(2**40) * 10**9), ACTOR)
+    assert (node.mtime, node.atime) == (2**63 - 1, -(2**63))
 
 
 class TwoProcesses(RuleBasedStateMachine):

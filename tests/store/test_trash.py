@@ -12,6 +12,7 @@ from fusefs.contract.errors import AlreadyExists, NotFound
 from fusefs.contract.paths import resolve
 from fusefs.session.restore import restore
 from fusefs.session.session import Session
+from fusefs.store import orphans
 from fusefs.store.check import check
 from fusefs.store.instance import Instance
 from fusefs.store.maintenance import collect
@@ -123,10 +124,23 @@ def test_what_is_too_old_goes_for_good_with_its_content(instance: Instance) -> N
     session.write("/d/a", b"unique content")
     session.rm("/d")
     assert TrashCan(instance).enforce_bounds(max_age=-1) == 1
-    from fusefs.store import orphans
-
     orphans.collect(instance, grace=-1)
     collect(instance)
     assert check(instance).contents == 0
     with pytest.raises(NotFound):
         session.read("/d/a")
+
+
+def test_a_deep_directory_is_listed_and_dropped(instance: Instance) -> None:
+    session = Session(instance)
+    depth = 1100
+    session.mkdir("/" + "/".join(["d"] * depth))
+    for level in range(depth, 0, -1):
+        rmdir(session, "/" + "/".join(["d"] * level))
+    session.mkdir("/" + "/".join(["e"] * depth))
+    session.rm("/e")
+    can = TrashCan(instance)
+    assert [(entry.path, can.size(entry)) for entry in can.entries()] == [(b"/d", 0), (b"/e", 0)]
+    assert can.purge_older_than(-1) == 2
+    orphans.collect(instance, grace=-1)
+    assert check(instance).nodes == 3

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import TIMEOUT, mountpoints, unmount
+from tests.conftest import TIMEOUT, mountpoints, on_terminal, unmount
 
 
 def test_background_returns_when_mounted_and_umount_ends_it(filled, tmp_path):
@@ -211,6 +211,121 @@ def test_conformance(cli, tmp_path):
     assert (wrong["passed"], wrong["failed"]) == (0, 1)
     file.write_text("{}")
     cli("conformance", file, expect=2)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_conformance_leaves_nothing_when_terminated(tmp_path, number):
+    command = [sys.executable, "-m", "fusefs", "conformance", "--face", "mount"]
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}
+    )
+    try:
+        wait_until(lambda: any(point.startswith(str(tmp_path)) for point in mountpoints()))
+        process.send_signal(number)
+        assert process.communicate(timeout=TIMEOUT)[1].strip() == "Cancelled."
+        assert process.returncode == 143
+    finally:
+        process.kill()
+        process.wait()
+    assert os.listdir(tmp_path) == []
+    assert not any(point.startswith(str(tmp_path)) for point in mountpoints())
+
+
+def test_a_mount_whose_starter_is_gone_ends_itself(filled, tmp_path):
+    view = tmp_path / "view"
+    view.mkdir()
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "fusefs", "--instance", filled.instance, "mount", "narrow",
+               view, "--ready-fd", str(writing)]  # fmt: skip
+    process = subprocess.Popen(command, pass_fds=[writing])
+    try:
+        assert process.wait(TIMEOUT) == 0
+    finally:
+        os.close(writing)
+        process.kill()
+        process.wait()
+        assert str(view) not in mountpoints()
+
+
+def test_a_foreground_mount_speaks_to_a_terminal(filled, tmp_path):
+    view = tmp_path / "view"
+    view.mkdir()
+    (view / "own").touch()
+    command = [sys.executable, "-m", "fusefs", "--instance", filled.instance, "mount", "narrow",
+               view]  # fmt: skip
+    status, shown = on_terminal(command, until="hidden until")
+    assert status == 0
+    assert shown.splitlines() == [
+        f"Mounted: narrow at {view}; Ctrl-C unmounts it.",
+        f"What {view} holds itself is hidden until the unmount.",
+    ]
+    assert os.listdir(view) == ["own"]
+    background = filled("mount", "narrow", view, "--background")
+    try:
+        assert "hidden until" in background.err
+    finally:
+        unmount(view)
+
+
+def test_mounts(filled, mount):
+    assert filled("mounts", "--json").json == {"mounts": []}
+    first, second = mount("narrow"), mount("wide")
+    found = {live["mountpoint"]: live for live in filled("mounts", "--json").json["mounts"]}
+    assert {point: live["session"] for point, live in found.items()} == {
+        str(first): "narrow", str(second): "wide"
+    }  # fmt: skip
+    assert Path(f"/proc/{found[str(first)]['pid']}").exists()
+    assert str(second) in filled("mounts").out
+    table = Path("/proc/self/mounts").read_text()
+    assert f"fusefs:narrow {first} fuse.fusefs " in table
+
+
+def test_umount_from_within_by_a_relative_path(filled, mount):
+    view = mount("wide")
+    command = [sys.executable, "-m", "fusefs", "umount", "--lazy", f"../{view.name}"]
+    done = subprocess.run(
+        command, cwd=view, capture_output=True, text=True, timeout=TIMEOUT, check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONSAFEPATH": "1"},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"Unmounted: {view}\n", "")
+
+
+def test_umount_names_the_view_below(filled, mount, tmp_path):
+    filled("session", "grant", "wide", "/=stage")
+    view = mount("wide")
+    below = view / "Dir1"
+    filled("mount", "narrow", below, "--background")
+    try:
+        assert f"{below} is mounted below it" in filled("umount", view, expect=3).err
+    finally:
+        unmount(below)
+
+
+def test_failures_of_mounting_have_a_code(filled, tmp_path):
+    failed = filled("mount", "narrow", tmp_path / "missing", "--json", expect=3).json
+    assert failed["error"]["code"] == "FS_MOUNT"
+    assert filled("umount", tmp_path, "--json", expect=3).json["error"]["code"] == "FS_MOUNT"
+
+
+def test_a_refusal_of_the_system_points_to_the_doctor(filled, tmp_path):
+    view = tmp_path / "view"
+    view.mkdir()
+    command = ["unshare", "--mount", "sh", "-c",
+               'mount --bind /dev/null /dev/fuse && exec "$@"', "sh",
+               sys.executable, "-m", "fusefs", "--instance", filled.instance, "mount", "narrow",
+               view, "--json"]  # fmt: skip
+    if os.geteuid() != 0 or subprocess.run([*command[:2], "true"], check=False).returncode:
+        pytest.skip("needs a mount namespace")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    assert done.returncode == 3, done
+    error = json.loads(done.stdout)["error"]
+    assert error["code"] == "FS_MOUNT"
+    assert "`fusefs doctor`" in error["text"]
+
+
+def test_rules_without_a_name_hint_at_bind(filled, tmp_path):
+    assert "--bind HOST_DIR" in filled("mount", "--grant", "/=ro", tmp_path, expect=2).err
 
 
 def wait_until(condition, seconds: float = 10.0) -> None:

@@ -7,7 +7,10 @@ import json
 import os
 import shutil
 import stat
+import sys
 from pathlib import Path
+
+from tests.conftest import on_terminal
 
 ODD = "caf\udce9 \n\x1b[31m\u202e'\""
 """A name with a byte that is not UTF-8, a line end, an escape sequence, quotes."""
@@ -196,6 +199,72 @@ def test_trash(filled):
     filled("check")
 
 
+def test_what_was_skipped_is_status_1(filled, host_tree, tmp_path):
+    again = filled("import", host_tree, "/", "--json", expect=1).json
+    assert len(again["skipped"]) == 5
+    assert "Skipped: /AGENTS.md" in filled("import", host_tree, "/", expect=1).err
+    filled("export", "/", tmp_path / "out")
+    assert len(filled("export", "/", tmp_path / "out", "--json", expect=1).json["skipped"]) == 5
+    assert "Exported 0 files" in filled("export", "/", tmp_path / "out", expect=1).out
+
+
+def test_empty_lists_say_so_to_people(filled):
+    listed = filled("trash", "list")
+    assert (listed.out, listed.err) == ("", "Nothing.\n")
+    logged = filled("log", "--path", "/nope")
+    assert (logged.out, logged.err) == ("", "Nothing.\n")
+    assert filled("trash", "list", "--json").err == ""
+
+
+def test_log_of_a_session_that_never_was(filled):
+    assert "No such session: narow (known: narrow, wide)" in (
+        filled("log", "--session", "narow", expect=3).err
+    )
+    filled("log", "--session", "wide")
+    filled("session", "rm", "wide")
+    filled("log", "--session", "wide")
+    filled("write", "/Dir1/Dir3/new", "--session", "narrow", stdin=b"x")
+    filled("session", "rm", "narrow")
+    assert "/Dir1/Dir3/new" in filled("log", "--session", "narrow").out
+
+
+def test_the_root_is_not_removed(filled):
+    assert filled("rm", "/", expect=1).err == "Not removed: / is the root of the tree.\n"
+
+
+def test_some_of_the_trash_is_dropped(filled):
+    for _ in range(2):
+        filled("rm", "/AGENTS.md")
+        filled("write", "/AGENTS.md", stdin=b"again")
+    filled("rm", "/Dir2")
+    filled("rm", "/Dir1/FILE1.txt")
+    by_path = {
+        entry["path"]: entry["id"] for entry in filled("trash", "list", "--json").json["entries"]
+    }
+    filled("trash", "empty", "/AGENTS.md", "999999", expect=1)
+    filled("trash", "empty", "/AGENTS.md", "--older-than", "1d", expect=2)
+    assert len(filled("trash", "list", "--json").json["entries"]) == 4
+    assert filled("trash", "empty", "/AGENTS.md").out == "Dropped: 2\n"
+    which = (str(by_path["/Dir2"]), "/Dir2")
+    assert filled("trash", "empty", *which, "--json").json == {"dropped": 1}
+    left = filled("trash", "list", "--json").json["entries"]
+    assert [entry["path"] for entry in left] == ["/Dir1/FILE1.txt"]
+    filled("check")
+
+
+def test_on_a_terminal_emptying_the_trash_is_asked_about(filled):
+    command = [sys.executable, "-m", "fusefs", "--instance", filled.instance, "trash", "empty"]
+    filled("rm", "/Dir2")
+    assert on_terminal(command, answer=b"n\n")[0] == 130
+    assert filled("trash", "list", "--json").json["entries"]
+    assert on_terminal([*command, "--older-than", "1d"])[0] == 0
+    status, words = on_terminal(command, answer=b"y\n")
+    assert (status, "Dropped: 1" in words) == (0, True)
+    filled("rm", "/Dir1")
+    status, words = on_terminal([*command, "--yes"])
+    assert (status, "Dropped: 1" in words) == (0, True)
+
+
 def test_trash_empty(filled):
     filled("rm", "/Dir2")
     assert filled("trash", "empty", "--older-than", "1h", "--json").json == {"dropped": 0}
@@ -251,7 +320,7 @@ def test_bind(filled, tmp_path):
 
 
 def test_bind_needs_a_place(filled, host_tree):
-    assert filled("bind", host_tree, "/AGENTS.md", expect=1).err == "Already exists: /AGENTS.md\n"
+    assert filled("bind", host_tree, "/AGENTS.md", expect=1).err == "Not a directory: /AGENTS.md\n"
     filled("bind", host_tree, "/new/deep")
     assert filled("ls", "/").out == "Dir1/\nDir2/\nnew/\nAGENTS.md\n"
     assert filled("ls", "/new").out == "deep/\n"
@@ -260,8 +329,12 @@ def test_bind_needs_a_place(filled, host_tree):
 
 
 def test_bind_keeps_the_instance_out_of_reach(filled, tmp_path):
-    for host in (tmp_path, filled.instance, filled.instance / "objects"):
-        assert "hold one another" in filled("bind", host, "/x", expect=2).err
+    for host, why in (
+        (tmp_path, "contains the instance"),
+        (filled.instance, "is the instance itself"),
+        (filled.instance / "objects", "lies in the instance"),
+    ):
+        assert why in filled("bind", host, "/x", expect=2).err
     filled("bind", tmp_path / "missing", "/x", expect=2)
     filled("bind", shutil.which("true"), "/x", expect=2)
     assert filled("bind", "--json").json["binds"] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -108,6 +109,46 @@ def test_no_instance_is_status_3(cli, tmp_path):
     )
 
 
+def test_a_foreign_instance_is_status_3(cli, tmp_path):
+    foreign = tmp_path / "foreign"
+    (foreign / "run").mkdir(parents=True)
+    (foreign / "data.mdb").write_bytes(b"not a database" * 1000)
+    file = tmp_path / "file"
+    file.touch()
+    for folder in (foreign, file):
+        failed = cli("--instance", folder, "ls", "/", "--json", expect=3)
+        assert failed.json["error"]["code"] == "FS_INSTANCE"
+        cli("--instance", folder, "doctor", expect=1)
+
+
+def test_an_unreadable_instance_is_status_3(cli):
+    """As an ordinary user: root may read everything."""
+    for mode in (0o700, 0o711, 0o755):
+        cli.instance.chmod(mode)
+        # In a process that has imported everything: the user may not read the program either.
+        script = (
+            "import os, sys; from fusefs.tools.cli import app, transfer, tree\n"
+            "import click.shell_completion, fusefs, fusefs.session.session\n"
+            "import fusefs.daemon.mountpoint\n"
+            "if os.geteuid() == 0: os.setresuid(65534, 65534, 65534)\n"
+            f"sys.exit(app.run(['--instance', {str(cli.instance)!r}, 'ls', '/']))"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=False
+        )
+        if os.geteuid() == 0:
+            assert done.returncode == 3, done
+            assert "Permission denied" in done.stderr
+            assert "Traceback" not in done.stderr
+
+
+def test_an_unknown_command_names_the_near_ones(cli):
+    assert "No such command 'unmount'. Did you mean umount" in cli("unmount", expect=2).err
+    assert "Did you mean list?" in cli("trash", "lst", expect=2).err
+    assert "Did you mean create?" in cli("session", "creat", expect=2).err
+    assert "Did you mean" not in cli("xyzzy", expect=2).err
+
+
 def test_init_does_not_touch_what_is_there(cli, tmp_path):
     assert "already" in cli("init", expect=3).err
     taken = tmp_path / "taken"
@@ -159,6 +200,36 @@ def test_completion_offers_commands_and_sessions(cli):
     assert "mount" in cli().out
     cli.environment |= {"COMP_WORDS": "fusefs session show a", "COMP_CWORD": "3"}
     assert "alice" in cli().out
+
+
+def offered(cli, line: str) -> list[str]:
+    """What the shell is offered at the end of `line`."""
+    words = line.split(" ")
+    cli.environment = {"_FUSEFS_COMPLETE": "bash_complete", "COMP_WORDS": line,
+                       "COMP_CWORD": str(len(words) - 1)}  # fmt: skip
+    result = cli()
+    assert result.err == ""
+    return [item.removeprefix("plain,") for item in result.out.split()]
+
+
+def test_completion_offers_paths_of_the_tree(filled):
+    assert offered(filled, "fusefs ls /") == ["/AGENTS.md", "/Dir1/", "/Dir2/"]
+    assert offered(filled, "fusefs cat /Dir1/F") == ["/Dir1/FILE1.txt"]
+    assert offered(filled, "fusefs stat A") == ["AGENTS.md"]
+    assert offered(filled, "fusefs explain /Dir1/Dir3/") == [
+        "/Dir1/Dir3/notes/", "/Dir1/Dir3/plan.txt"
+    ]  # fmt: skip
+    assert offered(filled, "fusefs ls --session narrow /Dir1/") == []
+    assert offered(filled, "fusefs ls /nope/") == []
+    assert offered(filled, "fusefs --instance /nope ls /") == []
+
+
+def test_completion_offers_trash_entries(filled):
+    filled("rm", "/Dir2")
+    found = str(filled("trash", "list", "--json").json["entries"][0]["id"])
+    assert offered(filled, "fusefs trash restore ") == [found]
+    assert offered(filled, f"fusefs trash empty {found[0]}") == [found]
+    assert offered(filled, "fusefs trash empty /D") == ["/Dir2"]
 
 
 def test_doctor(cli):

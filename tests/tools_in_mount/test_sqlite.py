@@ -11,11 +11,11 @@ import pytest
 
 from fusefs.daemon import mount_lock
 from tests.conftest import unmount
-from tests.tools_in_mount.conftest import AREAS, make_instance
+from tests.tools_in_mount.conftest import AREAS, Views, make_instance
 from tests.tools_in_mount.place import program
 
 COMMITS = 1000
-INSERT = "insert into t values ({0}, printf('%.*c', 100 + {0} % 2000, 'x'));"
+INSERT = "insert into t values ({0}, printf('%.*c', 100 + {0} % 200, 'x'));"
 
 
 @pytest.mark.parametrize("area", AREAS)
@@ -54,13 +54,13 @@ def test_commits_survive_a_kill(tmp_path: Path, area: str, mode: str) -> None:
         found = _ask(base, "pragma integrity_check; select count(*), sum(length(text)) from t;")
     finally:
         unmount(view)
-    assert found == f"ok\n{COMMITS}|{sum(100 + n % 2000 for n in range(COMMITS))}\n"
+    assert found == f"ok\n{COMMITS}|{sum(100 + n % 200 for n in range(COMMITS))}\n"
     assert "No problems" in cli("check").out
 
 
 @pytest.mark.parametrize("area", AREAS)
 @pytest.mark.parametrize("mode", ["delete", "wal"])
-def test_two_writers_of_one_mount(views, area: str, mode: str) -> None:
+def test_two_writers_of_one_mount(views: Views, area: str, mode: str) -> None:
     base = views.first / "top" / area / f"shared-{mode}"
     _ask(base, f"pragma journal_mode = {mode}; create table t (n);")
     script = ".timeout 60000\n" + "insert into t values (1);\n" * 100

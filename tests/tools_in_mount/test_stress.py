@@ -9,27 +9,28 @@ from tests.tools_in_mount.place import Place
 SECONDS = "1"
 
 # All that work with files, but for `link`: there are no hard links.
-STRESSORS = (
-    "access chmod chown copy-file dentry dir dirdeep dirmany fstat filename hdd mknod mmap msync "
-    " open readahead rename revio seek sendfile symlink touch utime xattr"
-).split()
+STRESSORS = [
+    "access", "chmod", "chown", "copy-file", "dentry", "dir", "dirdeep", "dirmany", "filename",
+    "fstat", "hdd", "mknod", "mmap", "msync", "open", "readahead", "rename", "revio", "seek",
+    "sendfile", "symlink", "touch", "utime", "xattr",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("pattern", ["write", "randwrite", "randrw"])
+@pytest.mark.parametrize("pattern", ["write", "randrw"])
 @pytest.mark.parametrize("engine", ["psync", "mmap"])
 def test_fio(place: Place, engine: str, pattern: str) -> None:
+    smallest = 4096 if engine == "mmap" else 512
     place.run(
-        "fio", "--name=job", f"--rw={pattern}", f"--ioengine={engine}", "--size=8M",
-        f"--bsrange={4096 if engine == 'mmap' else 512}-64k", "--verify=crc32c", "--verify_fatal=1", "--fsync=64", 
+        "fio", "--name=job", f"--rw={pattern}", f"--ioengine={engine}", "--size=4M",
+        f"--bsrange={smallest}-64k", "--verify=crc32c", "--verify_fatal=1", "--fsync=64",
         "--fallocate=none", "--numjobs=2",
     )  # fmt: skip
 
 
 def test_stress_ng(place: Place) -> None:
     words = [word for name in STRESSORS for word in (f"--{name}", "1")]
-    said = place.run("stress-ng", "--verify", "--timeout", SECONDS, "--temp-path", ".",
-                     "--no-rand-seed", "--metrics-brief", *words)  # fmt: skip
-    assert "successful run" in said
+    place.run("stress-ng", "--verify", "--timeout", SECONDS, "--temp-path", ".",
+              *words, "--dentries", "256")  # fmt: skip
     assert list(place.folder.iterdir()) == []
 
 

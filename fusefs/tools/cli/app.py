@@ -10,12 +10,13 @@ from importlib import import_module
 import click
 
 from fusefs import __version__
+from fusefs.tools.cli.groups import Commands
 from fusefs.tools.cli.options import common_options
-from fusefs.tools.cli.output import Failure, Status, classify, say, say_json
+from fusefs.tools.cli.output import Failure, Status, classify, say, say_json, terminable
 
 _SECTIONS = {
     "Instance": ("init", "import", "export", "bind", "unbind"),
-    "Sessions": ("session", "mount", "umount", "explain"),
+    "Sessions": ("session", "mount", "mounts", "umount", "explain"),
     "Tree": ("ls", "cat", "stat", "write", "mkdir", "mv", "rm"),
     "Care": ("log", "trash", "check", "gc", "doctor", "conformance", "completion"),
 }
@@ -28,6 +29,7 @@ _MODULES = {
     "unbind": "transfer",
     "session": "sessions",
     "mount": "mounts",
+    "mounts": "mounts",
     "umount": "mounts",
     "explain": "tree",
     "ls": "tree",
@@ -47,7 +49,7 @@ _MODULES = {
 }
 
 
-class _Commands(click.Group):
+class _Commands(Commands):
     """Subcommands, loaded when they are called and shown in sections."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -74,12 +76,12 @@ class _Commands(click.Group):
 EPILOG = """\b
 Exit status:
   0    done
-  1    refused by the session's rules, or something was found wrong
-       (the text on stderr says what)
+  1    refused by the session's rules, something was left out, or
+       something was found wrong (the text on stderr says what)
   2    wrong usage or argument
   3    the instance, the session or the mountpoint cannot be used
   4    the store or the operating system failed
-  130  interrupted
+  130  interrupted (Ctrl-C); 143: terminated
 
 \b
 Example:
@@ -110,8 +112,9 @@ def run(arguments: Sequence[str]) -> int:
     as_json = "--json" in arguments
     try:
         # click turns the status of `Context.exit` into the result.
-        result = app.main(args=list(arguments), prog_name="fusefs", standalone_mode=False)
-        sys.stdout.flush()
+        with terminable():
+            result = app.main(args=list(arguments), prog_name="fusefs", standalone_mode=False)
+            sys.stdout.flush()
     except BrokenPipeError:
         # The reader has enough (`fusefs log | head`). Nothing is left to flush into the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -47,6 +47,7 @@ def start(arguments: Callable[[int], Sequence[str]], log: Path) -> None:
             said = pipe.readline()
     except KeyboardInterrupt:
         child.terminate()
+        child.wait()
         raise
     from fusefs.daemon.readiness import READY
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from fusefs.tools.cli.completing import complete_trash
 from fusefs.tools.cli.durations import duration
-from fusefs.tools.cli.options import Options, common_options, open_instance, open_session
+from fusefs.tools.cli.groups import Commands
+from fusefs.tools.cli.options import (
+    Options,
+    common_options,
+    complete_session,
+    find_session,
+    open_instance,
+    open_session,
+)
 from fusefs.tools.cli.output import (
     CommandFailed,
     Failure,
@@ -19,6 +29,7 @@ from fusefs.tools.cli.output import (
     human_time,
     say,
     say_json,
+    say_nothing_if_none,
     say_table,
     steps,
 )
@@ -28,12 +39,14 @@ if TYPE_CHECKING:
     from fusefs.session.session import Session
     from fusefs.store.instance import Instance
     from fusefs.store.journal import JournalRecord
+    from fusefs.store.trash import TrashRecord
+    from fusefs.store.trash_can import TrashCan
 
 
 @click.command("log")
 @click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(min=1),
               help="How many changes, counted from the newest.")
-@click.option("--session", "session_name", metavar="NAME",
+@click.option("--session", "session_name", metavar="NAME", shell_complete=complete_session,
               help="Only changes by this session ('-': by the owner of the instance).")
 @click.option("--path", metavar="PATH", help="Only changes at or below this path.")
 @common_options
@@ -50,6 +63,8 @@ def log_command(options: Options, limit: int, session_name: str | None, path: st
 
     with open_instance(options) as instance:
         records = _newest(instance, limit, session_name, path)
+        if session_name is not None and not records:
+            _check_known(instance, session_name)
     if options.json:
         say_json({"changes": [_log_entry(record) for record in records]})
         return
@@ -64,6 +79,7 @@ def log_command(options: Options, limit: int, session_name: str | None, path: st
         for record in records
     ]
     say_table(rows, heads=("change", "when", "session", "what", "path"))
+    say_nothing_if_none(rows)
 
 
 def _newest(
@@ -80,6 +96,22 @@ def _newest(
         if session_name in {None, record.actor} and (top is None or _concerns(record, top))
     )
     return list(deque(chosen, maxlen=limit))
+
+
+def _check_known(instance: Instance, name: str) -> None:
+    """Check that a session is defined, or was at some time.
+
+    Raises:
+        InstanceError: it never was.
+    """
+    from fusefs.contract.sessions import OPERATOR
+    from fusefs.store.journal import Op
+
+    if name != OPERATOR.name and not any(
+        name == record.actor or (record.op == Op.SESSION and record.path == name.encode())
+        for record in _all_since(instance, 0)
+    ):
+        find_session(instance, name)
 
 
 def _concerns(record: JournalRecord, top: TreePath) -> bool:
@@ -120,7 +152,7 @@ def _log_entry(record: JournalRecord) -> dict[str, Any]:
     }
 
 
-@click.group("trash")
+@click.group("trash", cls=Commands)
 @common_options
 def trash_command() -> None:
     """List, restore or drop what was removed."""
@@ -169,10 +201,11 @@ def trash_list(options: Options, limit: int | None) -> None:
         for entry in entries
     ]
     say_table(rows, heads=("id", "removed", "session", "kind", "size", "path"))
+    say_nothing_if_none(rows)
 
 
 @trash_command.command("restore")
-@click.argument("what", metavar="ID|PATH")
+@click.argument("what", metavar="ID|PATH", shell_complete=complete_trash)
 @click.option("--to", metavar="PATH", help="Restore as this path instead of the old one.")
 @common_options
 @click.pass_obj
@@ -193,12 +226,16 @@ def trash_restore(options: Options, what: str, to: str | None) -> None:
         try:
             path = restore(session, _trash_id(session, what), to)
         except KeyError:
-            text = f"Not in the trash: {what}. `fusefs trash list` shows what is."
-            raise CommandFailed(Failure("FS_NOT_FOUND", text, Status.REFUSED)) from None
+            raise _not_in_trash(what) from None
     if options.json:
         say_json({"path": render(path)})
     else:
         say(f"Restored: {render(path)}")
+
+
+def _not_in_trash(what: str) -> CommandFailed:
+    text = f"Not in the trash: {what}. `fusefs trash list` shows what is."
+    return CommandFailed(Failure("FS_NOT_FOUND", text, Status.REFUSED))
 
 
 def _trash_id(session: Session, what: str) -> int:
@@ -219,25 +256,62 @@ def _trash_id(session: Session, what: str) -> int:
 
 
 @trash_command.command("empty")
-@click.option("--older-than", "age", metavar="AGE", type=duration, default="0s",
+@click.argument("which", metavar="[ID|PATH]...", nargs=-1, shell_complete=complete_trash)
+@click.option("--older-than", "age", metavar="AGE", type=duration,
               help="Only what was removed longer ago than this: 12h, 30d, 2w.")
+@click.option("--yes", is_flag=True, help="Do not ask before everything is dropped.")
 @common_options
-@click.pass_obj
-def trash_empty(options: Options, age: float) -> None:
-    """Drop what was removed, for good.
+@click.pass_context
+def trash_empty(ctx: click.Context, which: tuple[str, ...], age: float | None, yes: bool) -> None:
+    """Drop what was removed, for good: all of it, or what is named.
+
+    A PATH means everything that was removed from there. Asks before everything is dropped, if
+    it is run on a terminal.
 
     \b
     Example:
       fusefs trash empty --older-than 30d
+      fusefs trash empty 4711 /project/old.txt
     """
     from fusefs.store.trash_can import TrashCan
 
+    options = ctx.ensure_object(Options)
+    if which and age is not None:
+        raise click.UsageError("Give entries or --older-than, not both.", ctx)
     with open_instance(options) as instance:
-        dropped = TrashCan(instance).purge_older_than(age)
+        can = TrashCan(instance)
+        if which:
+            dropped = _drop(can, which)
+        else:
+            asks = age is None and not (yes or options.json) and sys.stdin.isatty()
+            if asks and (count := len(can.entries())):
+                text = f"Drop everything in the trash ({count}) for good?"
+                click.confirm(text, abort=True, err=True)
+            dropped = can.purge_older_than(age or 0)
     if options.json:
         say_json({"dropped": dropped})
     else:
         say(f"Dropped: {dropped}")
+
+
+def _drop(can: TrashCan, which: Iterable[str]) -> int:
+    """Drop the entries given as ids or old paths, all or none; return how many."""
+    from fusefs.contract.paths import resolve
+
+    entries = can.entries()
+    chosen: dict[int, TrashRecord] = {}
+    for what in which:
+        if what.isdecimal():
+            found = [entry for entry in entries if entry.id == int(what)]
+        else:
+            path = b"/" + b"/".join(resolve(what))
+            found = [entry for entry in entries if entry.path == path]
+        if not found:
+            raise _not_in_trash(what)
+        chosen |= {entry.id: entry for entry in found}
+    for entry in chosen.values():
+        can.purge(entry)
+    return len(chosen)
 
 
 @click.command("check")

@@ -8,6 +8,9 @@ from click.shell_completion import get_completion_class
 from fusefs.tools.cli.options import Options, common_options
 from fusefs.tools.cli.output import say, say_json
 
+_OFFER = "COMPREPLY+=($value)"
+_STAY = "[[ $value == */ ]] && compopt -o nospace"
+
 
 @click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
@@ -25,6 +28,9 @@ def completion_command(ctx: click.Context, shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None
     script = kind(ctx.find_root().command, {}, "fusefs", "_FUSEFS_COMPLETE").source()
+    if shell == "bash":
+        # After a directory the path goes on.
+        script = script.replace(_OFFER, f"{_OFFER}\n            {_STAY}")
     if ctx.ensure_object(Options).json:
         say_json({"shell": shell, "script": script})
     else:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fusefs.tools.cli.options import Options, common_options
-from fusefs.tools.cli.output import CommandFailed, Failure, Status, say, say_json
+from fusefs.tools.cli.output import CommandFailed, Failure, Status, say, say_json, steps
 
 if TYPE_CHECKING:
     from fusefs.tools.conformance import Outcome
@@ -41,14 +41,20 @@ def conformance_command(ctx: click.Context, files: tuple[Path, ...], face: str) 
     except VectorError as error:
         raise CommandFailed(Failure("FS_USAGE", str(error), Status.USAGE)) from error
 
-    def report(outcome: Outcome) -> None:
-        if outcome.passed or options.json:
-            return
-        say(f"{outcome.scenario}, case {outcome.case}, {outcome.face}: {outcome.call}")
-        say(f"  expected: {outcome.expected}")
-        say(f"  got:      {outcome.got}")
+    with steps() as progress:
+        done = 0
 
-    outcomes = run(scenarios, FACES if face == "all" else (face,), report=report)
+        def report(outcome: Outcome) -> None:
+            nonlocal done
+            done += 1
+            progress(f"{done} cases, {outcome.face}: {outcome.scenario}")
+            if outcome.passed or options.json:
+                return
+            say(f"{outcome.scenario}, case {outcome.case}, {outcome.face}: {outcome.call}")
+            say(f"  expected: {outcome.expected}")
+            say(f"  got:      {outcome.got}")
+
+        outcomes = run(scenarios, FACES if face == "all" else (face,), report=report)
     failed = sum(not outcome.passed for outcome in outcomes)
     passed = len(outcomes) - failed
     if options.json:

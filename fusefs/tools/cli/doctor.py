@@ -186,17 +186,25 @@ def _open_files() -> Finding:
 
 def _instance(folder: Path) -> Finding:
     try:
+        from fusefs.contract.paths import render
+        from fusefs.session.session import Session
         from fusefs.store.instance import Instance, InstanceError
     except ImportError as error:
         return Finding(
             "instance", Verdict.MISSING, f"cannot be opened: {error}", "see the packages above"
         )
-    if not folder.exists():
-        return Finding("instance", Verdict.OPTIONAL, f"none at {folder}", "fusefs init")
     try:
-        Instance.open(folder).close()
+        if not folder.exists():
+            return Finding("instance", Verdict.OPTIONAL, f"none at {folder}", "fusefs init")
+        with Instance.open(folder) as instance:
+            lost = [render(path) for path in Session(instance).view.tree.unavailable()]
     except (InstanceError, OSError) as error:
         return Finding(
             "instance", Verdict.MISSING, str(error), "fusefs --instance DIR, or fusefs init"
         )
+    if lost:
+        return Finding(
+            "instance", Verdict.MISSING, f"bound folders cannot be opened: {', '.join(lost)}",
+            "bring the folder back, or fusefs unbind PATH",
+        )  # fmt: skip
     return Finding("instance", Verdict.OK, str(folder))

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
+import shutil
+import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,17 +15,24 @@ from typing import Any
 import click
 
 from fusefs.tools.cli.options import (
+    HOST_PATH,
     Options,
     common_options,
     complete_session,
     find_session,
     open_instance,
 )
-from fusefs.tools.cli.output import say, say_json
+from fusefs.tools.cli.output import say, say_json, say_nothing_if_none, say_table
 from fusefs.tools.cli.sessions import define, read_session_file, rule_options
 
 AD_HOC = "adhoc"
 """Name of the session of an ad hoc mount."""
+
+
+_RULES_NEED_A_BIND = (
+    " To mount a folder of the host by rules on the command line, name it: "
+    "fusefs mount --bind HOST_DIR --grant PATH=LEVEL MOUNTPOINT"
+)
 
 
 def owner(text: str) -> tuple[int, int]:
@@ -95,15 +106,42 @@ def mount_command(
     options = ctx.ensure_object(Options)
     with background.failures_to(ready_fd):
         request = _prepare(ctx, options, places, given, throw_away=throw_away)
+        hides = ready_fd is None and not options.json and _has_content(request.mountpoint)
         with adhoc.in_use(request.folder) if request.throw_away else nullcontext():
-            if in_background:
-                background.start(request.arguments, request.log)
-            else:
-                request.serve(ready_fd)
+            try:
+                if in_background:
+                    background.start(request.arguments, request.log)
+                else:
+                    request.serve(ready_fd, lambda: _tell_mounted(options, request, hides=hides))
+            except BaseException:
+                if request.throw_away:
+                    shutil.rmtree(request.folder, ignore_errors=True)
+                raise
     if options.json:
         say_json({"session": request.session, "mountpoint": str(request.mountpoint)})
     elif in_background:
         say(f"Mounted: {request.session} at {request.mountpoint}")
+        if hides:
+            _tell_hidden(request)
+
+
+def _has_content(folder: Path) -> bool:
+    try:
+        return any(folder.iterdir())
+    except OSError:
+        return False  # what is wrong with it, the mount will say
+
+
+def _tell_mounted(options: Options, request: _Request, *, hides: bool) -> None:
+    """Tell a person in front of a mount in the foreground that it is there."""
+    if sys.stderr.isatty() and not options.json:
+        say(f"Mounted: {request.session} at {request.mountpoint}; Ctrl-C unmounts it.", err=True)
+    if hides:
+        _tell_hidden(request)
+
+
+def _tell_hidden(request: _Request) -> None:
+    say(f"What {request.mountpoint} holds itself is hidden until the unmount.", err=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +178,7 @@ class _Request:
             words.append("--throw-away")
         return [*words, "--", self.session, str(self.mountpoint)]
 
-    def serve(self, ready_fd: int | None) -> None:
+    def serve(self, ready_fd: int | None, on_ready: Callable[[], None]) -> None:
         """Mount and serve until it is unmounted."""
         import logging
 
@@ -161,7 +199,10 @@ class _Request:
         from fusefs.tools.cli import adhoc
 
         with adhoc.thrown_away(self.folder) if self.throw_away else nullcontext():
-            serve(self.folder, self.session, self.mountpoint, how, ready_fd=ready_fd)
+            serve(
+                self.folder, self.session, self.mountpoint, how,
+                ready_fd=ready_fd, on_ready=on_ready,
+            )  # fmt: skip
 
 
 def _prepare(
@@ -177,7 +218,8 @@ def _prepare(
     rules = {key: given.pop(key) for key in ("world", "boundary", "start", "grants", "floors")}
     if len(places) != (1 if binds or file else 2):
         wanted = "MOUNTPOINT alone" if binds or file else "NAME and MOUNTPOINT"
-        raise click.UsageError(f"Give {wanted}.", ctx)
+        hint = "" if binds or file or not any(rules.values()) else _RULES_NEED_A_BIND
+        raise click.UsageError(f"Give {wanted}.{hint}", ctx)
     mountpoint = Path(places[-1]).absolute()
     if any(rules.values()) and not binds:
         raise click.UsageError(
@@ -207,8 +249,30 @@ def _prepare(
     return _Request(options.folder, spec.name, mountpoint, given, throw_away)
 
 
+@click.command("mounts")
+@common_options
+@click.pass_obj
+def mounts_command(options: Options) -> None:
+    """List the live mounts of the instance.
+
+    \b
+    Example:
+      fusefs mounts
+    """
+    from fusefs.daemon.mount_lock import served
+
+    with open_instance(options) as instance:
+        live = [mount._asdict() for mount in served(instance.folder / "run")]
+    if options.json:
+        say_json({"mounts": live})
+    else:
+        rows = [(mount["session"], str(mount["pid"]), mount["mountpoint"]) for mount in live]
+        say_table(rows, heads=("session", "process", "mountpoint"))
+        say_nothing_if_none(rows)
+
+
 @click.command("umount")
-@click.argument("mountpoint", type=click.Path(path_type=Path))
+@click.argument("mountpoint", type=HOST_PATH)
 @click.option("--lazy", is_flag=True,
               help="Also while programs use it: they go on with what they have open.")
 @common_options
@@ -222,8 +286,10 @@ def umount_command(options: Options, mountpoint: Path, lazy: bool) -> None:
     """
     from fusefs.daemon.serve import umount
 
+    # Before the unmount: it may take the working directory away.
+    mountpoint = Path(os.path.abspath(mountpoint))  # noqa: PTH100 - ".." goes too
     umount(mountpoint, lazy=lazy)
     if options.json:
-        say_json({"mountpoint": str(mountpoint.absolute())})
+        say_json({"mountpoint": str(mountpoint)})
     else:
-        say(f"Unmounted: {mountpoint.absolute()}")
+        say(f"Unmounted: {mountpoint}")

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from fusefs.session.session import Session
     from fusefs.store.instance import Instance
 
+HOST_PATH = click.Path(path_type=Path, readable=False)
+"""A path of the host. Whether it can be read is found out by whoever reads it."""
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -62,7 +65,7 @@ def common_options(command: Command) -> Command:
     return click.option(
         "--instance",
         metavar="DIR",
-        type=click.Path(path_type=Path),
+        type=HOST_PATH,
         expose_value=False,
         callback=_keep,
         help="Folder of the instance.  [default: $FUSEFS_INSTANCE, $XDG_DATA_HOME/fusefs]",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ class Status(IntEnum):
     INSTANCE = 3
     FAILED = 4
     INTERRUPTED = 130
+    TERMINATED = 143
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +48,38 @@ class CommandFailed(Exception):
         self.failure = failure
 
 
+class Terminated(KeyboardInterrupt):
+    """The process was asked to end; it cleans up as after Ctrl-C."""
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the block with `Terminated`, where they would kill."""
+
+    def end(number: int, frame: object) -> None:
+        # Another one is not to disturb the cleaning up.
+        signal.signal(number, signal.SIG_IGN)
+        raise Terminated
+
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    taken = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def classify(error: BaseException) -> Failure | None:
     """Return what `error` is to the caller of a command; None for a fault in this program."""
     match error:
         case CommandFailed():
             return error.failure
+        # click makes its own exception of an interruption.
+        case Terminated() | click.Abort(__cause__=Terminated()):
+            return Failure("FS_ABORTED", "Cancelled.", Status.TERMINATED)
         case KeyboardInterrupt() | click.Abort():
             return Failure("FS_ABORTED", "Cancelled.", Status.INTERRUPTED)
         case click.ClickException():
@@ -67,6 +96,7 @@ def classify(error: BaseException) -> Failure | None:
 def _classify_own(error: BaseException) -> Failure | None:
     # Imported late: these rooms open a database library, which a wrong option has no need of.
     from fusefs.contract.errors import Cancelled, ContractError, InvalidArgument
+    from fusefs.daemon.mountpoint import MountError
     from fusefs.store.instance import InstanceError
 
     match error:
@@ -76,6 +106,8 @@ def _classify_own(error: BaseException) -> Failure | None:
             return Failure(error.code, error.text, Status.USAGE)
         case ContractError():
             return Failure(error.code, error.text, Status.REFUSED)
+        case MountError():
+            return Failure("FS_MOUNT", str(error), Status.INSTANCE)
         case InstanceError():
             return Failure("FS_INSTANCE", str(error), Status.INSTANCE)
         case _:
@@ -113,6 +145,12 @@ def say_table(rows: Sequence[Sequence[str]], *, heads: Sequence[str] = ()) -> No
     for row in table:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
         say("  ".join((*cells, row[-1])).rstrip())
+
+
+def say_nothing_if_none(rows: Sequence[object]) -> None:
+    """Tell a person that there are no rows; not on standard output, which programs read."""
+    if not rows:
+        say("Nothing.", err=True)
 
 
 def human_size(size: int) -> str:

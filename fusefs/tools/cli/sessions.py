@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fusefs.tools.cli.groups import Commands
 from fusefs.tools.cli.options import (
     Command,
     Options,
@@ -101,7 +102,7 @@ def define(
     )
 
 
-@click.group("session")
+@click.group("session", cls=Commands)
 @common_options
 def session_command() -> None:
     """Define sessions: who sees and changes what."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fusefs.tools.cli.options import Options, common_options, open_instance, open_session
-from fusefs.tools.cli.output import human_size, say, say_json, say_table
+from fusefs.tools.cli.output import Status, human_size, say, say_json, say_table
 
 if TYPE_CHECKING:
     from fusefs.session.transfer import TransferProgress, TransferSummary
@@ -46,13 +46,14 @@ def init_command(options: Options) -> None:
 )
 @click.argument("tree_path")
 @common_options
-@click.pass_obj
-def import_command(options: Options, host_dir: Path, tree_path: str) -> None:
+@click.pass_context
+def import_command(ctx: click.Context, host_dir: Path, tree_path: str) -> None:
     """Copy HOST_DIR's content into the tree, as TREE_PATH.
 
     Modes, owners, times, symbolic links and user extended attributes are kept. What a tree does
-    not hold (device nodes) is skipped and named. A file linked twice becomes two files of one
-    content, which is stored once.
+    not hold (device nodes), cannot be read or is there already is skipped and named, and the
+    exit status is then 1. A file linked twice becomes two files of one content, which is
+    stored once.
 
     \b
     Example:
@@ -60,18 +61,22 @@ def import_command(options: Options, host_dir: Path, tree_path: str) -> None:
     """
     from fusefs.session.transfer import import_directory
 
+    options = ctx.ensure_object(Options)
     with open_session(options, None) as session, _progress("Importing") as progress:
         summary = import_directory(session, host_dir, tree_path, progress)
-    _summarize(options, "Imported", summary)
+    _summarize(ctx, "Imported", summary)
 
 
 @click.command("export")
 @click.argument("tree_path")
 @click.argument("host_dir", type=click.Path(path_type=Path))
 @common_options
-@click.pass_obj
-def export_command(options: Options, tree_path: str, host_dir: Path) -> None:
+@click.pass_context
+def export_command(ctx: click.Context, tree_path: str, host_dir: Path) -> None:
     """Copy the content of TREE_PATH into the host's HOST_DIR.
+
+    What is there already is left alone. It, and what the host cannot hold, is skipped and
+    named, and the exit status is then 1.
 
     \b
     Example:
@@ -79,9 +84,10 @@ def export_command(options: Options, tree_path: str, host_dir: Path) -> None:
     """
     from fusefs.session.transfer import export_directory
 
+    options = ctx.ensure_object(Options)
     with open_session(options, None) as session, _progress("Exporting") as progress:
         summary = export_directory(session, tree_path, host_dir, progress)
-    _summarize(options, "Exported", summary)
+    _summarize(ctx, "Exported", summary)
 
 
 @contextmanager
@@ -113,8 +119,8 @@ def _progress(title: str) -> Iterator[Callable[[TransferProgress], None]]:
         yield show
 
 
-def _summarize(options: Options, done: str, summary: TransferSummary) -> None:
-    if options.json:
+def _summarize(ctx: click.Context, done: str, summary: TransferSummary) -> None:
+    if ctx.ensure_object(Options).json:
         say_json(
             {
                 "files": summary.files,
@@ -124,7 +130,12 @@ def _summarize(options: Options, done: str, summary: TransferSummary) -> None:
                 "skipped": [{"path": path, "reason": why} for path, why in summary.skipped],
             }
         )
-        return
+    else:
+        _say_summary(done, summary)
+    ctx.exit(Status.REFUSED if summary.skipped else Status.OK)
+
+
+def _say_summary(done: str, summary: TransferSummary) -> None:
     for path, why in summary.skipped[:SHOWN_SKIPS]:
         say(f"Skipped: {path}: {why}", err=True)
     if len(summary.skipped) > SHOWN_SKIPS:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fusefs.tools.cli.completing import complete_path
 from fusefs.tools.cli.options import Options, common_options, open_session, session_option
 from fusefs.tools.cli.output import human_time, say, say_json, say_table
 
@@ -21,7 +22,7 @@ _TYPES = {"DIR": "d", "FILE": "-", "SYMLINK": "l", "FIFO": "p", "SOCKET": "s", "
 
 
 @click.command("ls")
-@click.argument("path", default=".")
+@click.argument("path", default=".", shell_complete=complete_path)
 @click.option("-l", "--long", "long_format", is_flag=True,
               help="With mode, owner, level, size and time.")
 @session_option
@@ -77,7 +78,8 @@ def _facts(node: Stat) -> dict[str, Any]:
 
 
 @click.command("cat")
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True,
+                shell_complete=complete_path)
 @session_option
 @common_options
 @click.pass_obj
@@ -110,7 +112,7 @@ def _content(data: bytes) -> dict[str, str]:
 
 
 @click.command("stat")
-@click.argument("path")
+@click.argument("path", shell_complete=complete_path)
 @session_option
 @common_options
 @click.pass_obj
@@ -175,7 +177,7 @@ def mkdir_command(options: Options, path: str, session_name: str | None) -> None
 
 
 @click.command("mv")
-@click.argument("path")
+@click.argument("path", shell_complete=complete_path)
 @click.argument("target")
 @session_option
 @common_options
@@ -191,7 +193,7 @@ def mv_command(options: Options, path: str, target: str, session_name: str | Non
 
 
 @click.command("rm")
-@click.argument("path")
+@click.argument("path", shell_complete=complete_path)
 @session_option
 @common_options
 @click.pass_obj
@@ -225,7 +227,7 @@ def _done(
 
 
 @click.command("explain")
-@click.argument("path")
+@click.argument("path", shell_complete=complete_path)
 @session_option
 @common_options
 @click.pass_obj
