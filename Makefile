@@ -28,7 +28,7 @@ demo: setup
 	@docs/demo.sh $(BIN)/fusefs
 
 test: setup
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: setup
 	$(BIN)/ruff check .

@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+import lmdb
+
 from fusefs.contract.kinds import Kind
 from fusefs.contract.paths import render
 from fusefs.store import journal, keys, nodes, trash
@@ -47,21 +49,28 @@ def check(instance: Instance, *, progress: Progress = lambda step: None) -> Chec
             pass
     except OSError as error:
         report.problems.append(f"store: it cannot be written now: {error.strerror or error}")
-    with instance.kv.read() as txn:
-        progress("checking entries")
-        directories = _check_entries(instance, txn, report)
-        progress("checking directories")
-        report.problems += _check_directories(txn, directories)
-        progress("checking nodes")
-        report.problems += _check_places(txn, report)
-        progress("checking content")
-        report.problems += _check_small(txn, report)
-        report.problems += _check_large(instance, report)
-        progress("checking the journal")
-        report.problems += journal.verify(txn)
-        report.journal_records = journal.last(txn)
-        report.problems += _check_trash(instance, txn)
+    try:
+        with instance.kv.read() as txn:
+            _check_all(instance, txn, report, progress)
+    except lmdb.Error as error:
+        report.problems.append(f"store: its file is damaged: {error}")
     return report
+
+
+def _check_all(instance: Instance, txn: Reader, report: CheckReport, progress: Progress) -> None:
+    progress("checking entries")
+    directories = _check_entries(instance, txn, report)
+    progress("checking directories")
+    report.problems += _check_directories(txn, directories)
+    progress("checking nodes")
+    report.problems += _check_places(txn, report)
+    progress("checking content")
+    report.problems += _check_small(txn, report)
+    report.problems += _check_large(instance, report)
+    progress("checking the journal")
+    report.problems += journal.verify(txn)
+    report.journal_records = journal.last(txn)
+    report.problems += _check_trash(instance, txn)
 
 
 def _check_entries(instance: Instance, txn: Reader, report: CheckReport) -> dict[int, int]:

@@ -32,7 +32,7 @@ from fusefs.store.content import ContentStore
 from fusefs.store.definitions import BindTable, SessionTable
 from fusefs.store.journal import Journal
 from fusefs.store.kv import KV, Writer
-from fusefs.store.lmdb_file import missing_bytes
+from fusefs.store.lmdb_file import complete
 from fusefs.store.lmdb_kv import LmdbKV
 from fusefs.store.records import Record
 from fusefs.store.scratch import ScratchFiles
@@ -102,23 +102,21 @@ class Instance:
                 raise InstanceError(
                     f"{folder} is not an instance. Make one with: fusefs --instance {folder} init"
                 )
-            lacking = missing_bytes(folder / "data.mdb")
-            if lacking:
+            if not complete(folder / "data.mdb"):
                 raise InstanceError(
-                    f"{folder / 'data.mdb'} is cut short by {lacking} bytes: restore it from a "
-                    "backup."
+                    f"{folder / 'data.mdb'} has been cut short: restore it from a backup."
                 )
             (folder / "run").mkdir(exist_ok=True)
             instance = cls(folder, deferred=deferred)
+            try:
+                instance._check_format()
+            except BaseException:
+                instance.close()
+                raise
         except OSError as error:
             raise InstanceError(f"Cannot open {folder}: {error.strerror or error}.") from error
         except lmdb.Error as error:
             raise InstanceError(f"{folder} is not a sound instance: {error}.") from error
-        try:
-            instance._check_format()
-        except InstanceError:
-            instance.close()
-            raise
         return instance
 
     def __init__(self, folder: Path, *, deferred: bool) -> None:

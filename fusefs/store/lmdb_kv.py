@@ -166,7 +166,8 @@ class LmdbKV:
 
     def __init__(self, folder: Path, *, on_wait: Callable[[], None], map_bytes: int) -> None:
         self._env = lmdb.open(
-            os.fspath(folder), map_size=map_bytes, max_readers=_MAX_READERS, readahead=False
+            os.fspath(folder), map_size=map_bytes, max_readers=_MAX_READERS,
+            readahead=False, mode=0o600
         )
         self._env.reader_check()
         self._redo = RedoLog(folder / "redo.log")

@@ -135,6 +135,18 @@ def test_a_check_finds(tmp_path: Path, damage: Callable[[Writer], None], said: s
         assert any(said in problem for problem in problems), problems
 
 
+def test_a_cut_data_file_is_an_error_that_can_be_told(tmp_path: Path) -> None:
+    with Instance.init(tmp_path / "i") as instance:
+        for number in range(200):
+            Session(instance).write(f"/f{number}", b"%d" % number * 500)
+    data = tmp_path / "i" / "data.mdb"
+    whole = data.stat().st_size
+    for kept in (whole // 2, 8192, 100):
+        os.truncate(data, kept)
+        with pytest.raises(InstanceError):
+            Instance.open(tmp_path / "i")
+
+
 def test_a_check_finds_a_damaged_large_file(tmp_path: Path) -> None:
     with Instance.init(tmp_path / "i") as instance:
         _fill(instance)

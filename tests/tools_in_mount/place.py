@@ -58,7 +58,7 @@ class Place:
         done = subprocess.run(
             [*self._cage(), *command],
             cwd=None if self.cage else self.folder,
-            env={**os.environ, **_environment(self.home), **environment},
+            env={**_outer(), **_environment(self.home), **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -90,6 +90,12 @@ def program(name: str) -> str:
     found = shutil.which(name)
     assert found, f"{name} is missing: run .ci/setup.sh system"
     return found
+
+
+def _outer() -> dict[str, str]:
+    """Return this process's environment without what a make around the tests has put there."""
+    make = ("MAKE", "MFLAGS")
+    return {key: value for key, value in os.environ.items() if not key.startswith(make)}
 
 
 def _environment(home: Path) -> dict[str, str]:
