@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -196,7 +197,8 @@ class TwoProcesses(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = Path(_new_folder())
+        self.top = Path(tempfile.mkdtemp(prefix="fusefs-test-"))
+        self.folder = self.top / "instance"
         self.instances = [Instance.init(self.folder)]
         self.instances.append(Instance.open(self.folder))
         self.trees = [StoreTree(instance) for instance in self.instances]
@@ -280,10 +282,7 @@ class TwoProcesses(RuleBasedStateMachine):
             assert list((self.folder / "scratch").iterdir()) == []
         for instance in self.instances:
             instance.close()
-
-
-def _new_folder() -> str:
-    return tempfile.mkdtemp(prefix="fusefs-test-") + "/i"
+        shutil.rmtree(self.top)
 
 
 TestTwoProcesses = TwoProcesses.TestCase
