@@ -53,6 +53,7 @@ missing_packages() {
     has stress-ng || echo stress-ng
     has dbench || echo dbench
     has fs_mark || echo fsmark
+    PATH=$PATH:/sbin:/usr/sbin has mkfs.ext4 || echo e2fsprogs
 }
 
 missing_bench_packages() {

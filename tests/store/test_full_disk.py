@@ -21,6 +21,8 @@ from fusefs.store.trash_can import TrashCan
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 96 MB."""
+    if os.geteuid() != 0:
+        pytest.skip("only root mounts a disk of its own")
     image, top = tmp_path / "image", tmp_path / "disk"
     with image.open("wb") as file:
         file.truncate(96 << 20)
