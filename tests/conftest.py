@@ -14,9 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 import fusefs
+
+# In CI the same examples come every time; at a desk new ones do.
+hypothesis.settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    hypothesis.settings.load_profile("ci")
 
 TIMEOUT = 60
 """Seconds after which a command counts as hung."""
