@@ -34,7 +34,6 @@ META_NEXT_ID = b"mnext"
 META_JOURNAL = b"mjournal"
 META_RULES = b"mrules"
 META_BINDS = b"mbinds"
-META_TRASH = b"mtrash"
 
 ENTRIES = b"e"
 NODES = b"n"

@@ -87,7 +87,7 @@ class ScratchFiles:
             os.pwrite(fd, base, 0)
         return Scratch(path, serial, fd)
 
-    def join(self, serial: int, *, wait: bool = False) -> Scratch:
+    def join(self, serial: int) -> Scratch:
         """Open the scratch `serial` that exists (inside a write transaction).
 
         Raises:
@@ -97,7 +97,7 @@ class ScratchFiles:
         path = self.path(serial)
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            fcntl.flock(fd, fcntl.LOCK_SH if wait else fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(fd)
             raise

@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -306,11 +305,3 @@ with Instance.init(sys.argv[1]) as instance:
         )  # fmt: skip
         assert done.stdout.split() == ["inside", "65534"], done.stderr
         assert done.returncode == 0, done.stderr
-
-
-def test_it_is_up_quickly(world: World) -> None:
-    mounted = world.mount()
-    mounted.stop()
-    began = time.monotonic()
-    mounted.start()
-    assert time.monotonic() - began < 10

@@ -281,6 +281,7 @@ def test_set_user_id_is_dropped_by_a_write_of_others(view: Path) -> None:
     for name, change in {
         "write": 'echo x >> "$1"',
         "truncate": 'truncate -s 1 "$1"',
+        "cut": ': > "$1"',
     }.items():
         file = view / name
         file.write_bytes(b"program")
@@ -412,3 +413,12 @@ def test_a_directory_that_is_gone_still_answers(view: Path) -> None:
     assert stat.S_ISDIR(os.fstat(fd).st_mode)
     refused(errno.ENOENT, os.open, "f", os.O_CREAT | os.O_WRONLY, dir_fd=fd)
     os.close(fd)
+
+
+def test_a_mapping_of_an_append_handle_is_refused_and_not_garbled(view: Path) -> None:
+    fd = os.open(view / "log", os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    os.write(fd, b"x" * 5000)
+    with pytest.raises(OSError, match="No such device"):
+        mmap.mmap(fd, 5000)
+    os.close(fd)
+    assert (view / "log").read_bytes() == b"x" * 5000
