@@ -6,13 +6,14 @@ here, and only here are deadlines set: a trio deadline costs as much as a whole 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import math
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,7 +22,6 @@ import trio
 from fusefs.contract.errors import ContractError
 from fusefs.daemon.handles import FileHandle
 from fusefs.daemon.inodes import Copying, Inode
-from fusefs.store.bell import HURRY
 
 if TYPE_CHECKING:
     from fusefs.session.handles import ViewFile
@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_FIRST_PAUSE = 0.0005
-_LONGEST_PAUSE = 0.002
-_TRIES_A_RING = 8  # another process may have taken the lock first
+_QUANTUM = 0.01
 _RETRY_COMMIT = 1.0
 _THREADS = 8
 _PUBLISH_PATIENCE = 30.0
@@ -50,15 +48,17 @@ class Background:
         instance = tree.instance
         self._instance = instance
         self._store = tree.tree.store
-        self._try_lock = instance.try_lock_writer
+        self._writer_lock = instance.writer_lock
         self._deadline = deadline
         self._threads = trio.CapacityLimiter(_THREADS)
         self._nursery: trio.Nursery | None = None
         self._armed = False
-        self._armed_at = 0.0
         self._hurried = False
+        self._turn: trio.Event | None = None
         self._wake = trio.Event()
         self._unpublished = 0
+        self.waits = 0
+        """How many handlers wait for something at this moment."""
         self._all_published = trio.Event()
 
     def start(self, nursery: trio.Nursery) -> None:
@@ -76,11 +76,16 @@ class Background:
 
     def try_lock_writer(self) -> bool:
         """Take the writer lock if it is free; what is then changed is committed soon."""
+        lock = self._writer_lock
+        if not (lock.held or lock.try_acquire()):
+            return False
+        self._arm()
+        return True
+
+    def _arm(self) -> None:
         if not self._armed:
             self._armed = True
-            self._armed_at = trio.current_time()
             self._wake.set()
-        return self._try_lock()
 
     def hurry(self) -> None:
         """Commit soon: another process waits for the writer lock.
@@ -88,7 +93,7 @@ class Background:
         Not at once: handing the lock over costs a commit, and with one for each mutation many
         writers would get less done than one.
         """
-        left = self._armed_at + self._instance.commit_after / 2 - trio.current_time()
+        left = self._writer_lock.held_since + _QUANTUM - time.monotonic()
         if left <= 0:
             self.commit_now()
         elif not self._hurried:
@@ -103,7 +108,7 @@ class Background:
     async def _commit_forever(self) -> None:
         while True:
             await self._wake.wait()
-            await trio.sleep(self._instance.commit_after)
+            await trio.sleep(self._instance.commit_after())
             self._wake = trio.Event()
             self._armed = False
             try:
@@ -151,21 +156,40 @@ class Background:
 
     # Waiting, each time for as long as a handler may.
 
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """Note that something is waited for, which other tasks bring."""
+        self.waits += 1
+        try:
+            yield
+        finally:
+            self.waits -= 1
+
     async def lock_writer(self, within: float | None = None) -> None:
         """Wait until this process may write.
 
         Raises:
             trio.TooSlowError: another process kept the lock all the time.
         """
-        pause = _FIRST_PAUSE
-        tries = 0
-        with trio.fail_after(self._deadline if within is None else within):
+        with self._waiting(), trio.fail_after(self._deadline if within is None else within):
             while not self.try_lock_writer():
-                if tries % _TRIES_A_RING == 0:
-                    self._instance.bell.ring(HURRY)
-                tries += 1
-                await trio.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE)
+                if self._turn is None:
+                    self._turn = trio.Event()
+                    self.spawn(self._wait_for_turn, self._turn)
+                await self._turn.wait()
+
+    async def _wait_for_turn(self, turn: trio.Event) -> None:
+        """Wait until this process may write, for all its tasks that want to."""
+        try:
+            self._writer_lock.begin_waiting()
+            await trio.to_thread.run_sync(
+                self._writer_lock.wait, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1)
+            )
+            self._writer_lock.end_waiting()
+            self._arm()
+        finally:
+            self._turn = None
+            turn.set()
 
     async def in_thread(
         self, handle: FileHandle, function: Callable[..., _Answer], *arguments: object
@@ -188,7 +212,7 @@ class Background:
 
         handle.jobs.add(job)
         try:
-            with trio.fail_after(self._deadline):
+            with self._waiting(), trio.fail_after(self._deadline):
                 return await trio.to_thread.run_sync(
                     run, abandon_on_cancel=True, limiter=self._threads
                 )
@@ -212,7 +236,7 @@ class Background:
                 return
             copying = inode.copying = Copying()
             self.spawn(self._copy, inode, copying, copy)
-        with trio.fail_after(self._deadline):
+        with self._waiting(), trio.fail_after(self._deadline):
             await copying.done.wait()
         if copying.error is not None:
             raise copying.error

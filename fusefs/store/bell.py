@@ -27,7 +27,7 @@ class Bell:
     def __init__(self, folder: Path, process: int) -> None:
         """Bind ``bell.<process>`` in `folder`."""
         self._directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._name = f"bell.{process:016x}"
+        self._name = _name(process)
         self._socket = socket.socket(
             socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
         )
@@ -62,6 +62,15 @@ class Bell:
             if name.startswith("bell.") and name != self._name:
                 self._send(name, message)
 
+    def ring_one(self, process: int, message: bytes) -> None:
+        """Send `message` to one process; nobody hears it if that is gone."""
+        self._send(_name(process), message)
+
+    def is_alone(self) -> bool:
+        """Tell whether no other process would hear it."""
+        names = os.listdir(self._directory)
+        return not any(name.startswith("bell.") and name != self._name for name in names)
+
     def _send(self, name: str, message: bytes) -> None:
         try:
             self._socket.sendto(message, self._address(name))
@@ -71,3 +80,7 @@ class Bell:
         except OSError:
             # Its queue is full (it will look anyway), or it has just left.
             return
+
+
+def _name(process: int) -> str:
+    return f"bell.{process:016x}"

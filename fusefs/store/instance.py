@@ -3,7 +3,8 @@
 ::
 
     data.mdb, lock.mdb      the ordered store (LMDB)
-    redo.log, writer.lock   the batch that is not committed yet; who may write
+    redo.log                the batch that is not committed yet
+    writer.lock, .gate      who may write; who may next
     reserve*                space for what was acknowledged when the disk is full
     objects/ab/cdef...      large content by SHA-256, never changed
     scratch/                large content being written
@@ -36,6 +37,7 @@ from fusefs.store.lmdb_file import complete
 from fusefs.store.lmdb_kv import LmdbKV
 from fusefs.store.records import Record
 from fusefs.store.scratch import ScratchFiles
+from fusefs.store.writer_lock import WriterLock
 
 FORMAT = 1
 """The format this program reads and writes."""
@@ -128,7 +130,10 @@ class Instance:
         self._life = _hold_life_lock(folder / "run", self.process)
         self.kv: KV
         self._lmdb = LmdbKV.open(
-            folder, deferred=deferred, on_wait=lambda: self.bell.ring(bells.HURRY)
+            folder,
+            deferred=deferred,
+            process=self.process,
+            on_wait=lambda holder: self.bell.ring_one(holder, bells.HURRY),
         )
         self.kv = self._lmdb
         self._lmdb.on_commit.append(self._tell_others)
@@ -176,19 +181,19 @@ class Instance:
 
     # Group commit.
 
-    def try_lock_writer(self) -> bool:
-        """Take the writer lock if it is free: the next mutation then does not wait."""
-        return self._lmdb.try_lock_writer()
+    @property
+    def writer_lock(self) -> WriterLock:
+        """The lock that a mutation takes, and a commit gives back."""
+        return self._lmdb.writer_lock
 
     @property
     def pending(self) -> bool:
         """There are mutations that are not committed yet."""
         return self._lmdb.pending
 
-    @property
     def commit_after(self) -> float:
-        """Seconds that a batch of mutations may stay open."""
-        return self._lmdb.commit_after
+        """Return the seconds that a batch of mutations may stay open."""
+        return self._lmdb.commit_after(alone=self.bell.is_alone())
 
     def commit(self) -> None:
         """Make all mutations durable and tell the other processes.

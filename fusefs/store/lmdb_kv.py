@@ -33,6 +33,7 @@ _MAX_READERS = 1024
 _WRITER_DEADLINE = 20.0
 _BATCH_SECONDS = 0.005
 _LONGEST_BATCH_SECONDS = 0.025
+_LONGEST_BATCH_ALONE = 0.1
 _BATCH_BYTES = 4 << 20
 _FULL_BELOW = 4 << 20
 _DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS)
@@ -142,7 +143,8 @@ class LmdbKV:
         folder: Path,
         *,
         deferred: bool,
-        on_wait: Callable[[], None],
+        process: int,
+        on_wait: Callable[[int], None],
         map_bytes: int = _FIRST_MAP_BYTES,
     ) -> LmdbKV:
         """Open the environment in `folder`, or share the one this process has open.
@@ -150,13 +152,14 @@ class LmdbKV:
         Args:
             folder: holds ``data.mdb``, ``redo.log`` and ``writer.lock``.
             deferred: group commits (see the module's text).
-            on_wait: called before this process waits for another one's batch.
+            process: the id of this process.
+            on_wait: called with the id of another process before its batch is waited for.
             map_bytes: first size of the memory map; it grows by itself.
         """
         identity = os.path.realpath(folder)
         kv = cls._opened.get(identity)
         if kv is None:
-            kv = cls(folder, on_wait=on_wait, map_bytes=map_bytes)
+            kv = cls(folder, process=process, on_wait=on_wait, map_bytes=map_bytes)
             cls._opened[identity] = kv
             kv._identity = identity
             kv._replay()
@@ -164,7 +167,9 @@ class LmdbKV:
         kv._deferred = kv._deferred or deferred
         return kv
 
-    def __init__(self, folder: Path, *, on_wait: Callable[[], None], map_bytes: int) -> None:
+    def __init__(
+        self, folder: Path, *, process: int, on_wait: Callable[[int], None], map_bytes: int
+    ) -> None:
         self._env = lmdb.open(
             os.fspath(folder), map_size=map_bytes, max_readers=_MAX_READERS,
             readahead=False, mode=0o600
@@ -172,7 +177,7 @@ class LmdbKV:
         self._env.reader_check()
         self._redo = RedoLog(folder / "redo.log")
         self._lock = WriterLock(
-            folder / "writer.lock", on_wait=on_wait, deadline=_WRITER_DEADLINE
+            folder / "writer.lock", process=process, on_wait=on_wait, deadline=_WRITER_DEADLINE
         )
         self._reserve = Reserve(folder / "reserve", ACKNOWLEDGED_BYTES)
         self._removals = Reserve(folder / "reserve-for-removals", REMOVALS_BYTES)
@@ -219,18 +224,21 @@ class LmdbKV:
         """Open the write transaction (see `fusefs.store.kv.KV`)."""
         return _WriteTransaction(self, freeing=freeing)
 
-    def try_lock_writer(self) -> bool:
-        """Take the writer lock if it is free; the next `write` then does not wait."""
-        return self._lock.try_acquire()
+    @property
+    def writer_lock(self) -> WriterLock:
+        """The lock that a write transaction takes, and a commit gives back."""
+        return self._lock
 
     @property
     def pending(self) -> bool:
         """There are mutations in the open batch, or the writer lock is held for one."""
         return self._lock.held
 
-    @property
-    def commit_after(self) -> float:
-        """Seconds that a batch may stay open: some multiple of what a commit costs here."""
+    def commit_after(self, *, alone: bool) -> float:
+        """Return the seconds that a batch may stay open: some multiple of what a commit costs
+        here, a larger one if nobody else would see it sooner."""
+        if alone:
+            return min(max(_BATCH_SECONDS, 20 * self._commit_seconds), _LONGEST_BATCH_ALONE)
         return min(max(_BATCH_SECONDS, 4 * self._commit_seconds), _LONGEST_BATCH_SECONDS)
 
     def commit(self) -> None:
@@ -379,7 +387,7 @@ class LmdbKV:
 
         On a full disk it stays in the batch, through which this process reads.
         """
-        if self.try_lock_writer():
+        if self._lock.try_acquire():
             self.enter_batch()
             self._inside = False
             try:

@@ -1,51 +1,69 @@
 """The writer lock of an instance: one process writes at a time.
 
-An advisory lock on a file, in front of LMDB's own: it can be tried without waiting, waited
-for with a deadline, and it is released by the kernel when its holder dies.
+Advisory locks on files, in front of LMDB's own: they can be tried without waiting, waited for
+with a deadline, and the kernel releases them when their holder dies.
+
+Whoever waits holds a second lock meanwhile, the *gate*, through which everybody must go: a
+process that gave the writer lock up and wants it again at once comes after the one that waited.
+The holder's id stands in the file, so that it alone is told that somebody waits.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 _FIRST_PAUSE = 0.0002
 _LONGEST_PAUSE = 0.002
+_ID_BYTES = 8
 
 
 class WriterLock:
-    """An exclusive lock between processes; not reentrant, not between threads."""
+    """An exclusive lock between processes; not reentrant, not between threads.
 
-    def __init__(self, path: Path, *, on_wait: Callable[[], None], deadline: float) -> None:
-        """Prepare the lock; `on_wait` is called once when it is taken (to hurry the holder).
+    Attributes:
+        held: this process has it.
+        held_since: when it was taken, in seconds of `time.monotonic`.
+    """
+
+    def __init__(
+        self, path: Path, *, process: int, on_wait: Callable[[int], None], deadline: float
+    ) -> None:
+        """Prepare the lock.
 
         Args:
-            path: the lock file.
-            on_wait: called once before waiting.
-            deadline: seconds to wait at most.
+            path: the lock file; the gate's stands beside it.
+            process: the id of this process.
+            on_wait: called with the holder's id when this process is the next to get it.
+            deadline: seconds that `acquire` waits at most.
         """
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._fd = _open(path)
+        self._gate = _open(path.with_suffix(".gate"))
+        self._process = process.to_bytes(_ID_BYTES, "big")
         self._on_wait = on_wait
         self._deadline = deadline
+        self._waiting = False
+        self._granted = threading.Event()
         self.held = False
+        self.held_since = 0.0
 
     def close(self) -> None:
-        """Close the file, which releases the lock."""
+        """Close the files, which releases the locks."""
         os.close(self._fd)
+        os.close(self._gate)
         self.held = False
 
     def try_acquire(self) -> bool:
-        """Take the lock if it is free; never waits."""
-        if not self.held:
-            try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-            self.held = True
-        return True
+        """Take the lock if it is free and nobody waits for it; never waits."""
+        if not self.held and not self._waiting and _try_lock(self._gate):
+            if _try_lock(self._fd):
+                self._take()
+            _unlock(self._gate)
+        return self.held
 
     def acquire(self) -> None:
         """Take the lock.
@@ -53,19 +71,86 @@ class WriterLock:
         Raises:
             TimeoutError: it did not become free before the deadline.
         """
-        if self.try_acquire():
+        if self.held:
             return
-        self._on_wait()
         give_up = time.monotonic() + self._deadline
-        pause = _FIRST_PAUSE
-        while not self.try_acquire():
-            if time.monotonic() > give_up:
-                raise TimeoutError("another process of this instance keeps the writer lock")
-            time.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+        if self._waiting:
+            if not self._granted.wait(self._deadline):
+                raise _too_late()
+            self.end_waiting()
+            return
+        _poll_lock(self._gate, give_up)
+        try:
+            if not _try_lock(self._fd):
+                self._hurry()
+                _poll_lock(self._fd, give_up)
+            self._take()
+        finally:
+            _unlock(self._gate)
+
+    # Waiting beside other work: `begin_waiting`, then `wait` in another thread, `end_waiting`.
+
+    def begin_waiting(self) -> None:
+        """Leave the lock to `wait`."""
+        self._waiting = True
+
+    def wait(self) -> None:
+        """Get the lock, however long it takes. For a thread of its own."""
+        fcntl.flock(self._gate, fcntl.LOCK_EX)
+        try:
+            if not _try_lock(self._fd):
+                self._hurry()
+                fcntl.flock(self._fd, fcntl.LOCK_EX)
+            self._granted.set()
+        finally:
+            _unlock(self._gate)
+
+    def end_waiting(self) -> None:
+        """Take the lock that `wait` got, unless `acquire` was faster."""
+        if self._granted.is_set():
+            self._granted.clear()
+            self._waiting = False
+            self._take()
+
+    def _take(self) -> None:
+        self.held = True
+        self.held_since = time.monotonic()
+        os.pwrite(self._fd, self._process, 0)
 
     def release(self) -> None:
         """Give the lock back."""
         if self.held:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
             self.held = False
+            _unlock(self._fd)
+
+    def _hurry(self) -> None:
+        self._on_wait(int.from_bytes(os.pread(self._fd, _ID_BYTES, 0), "big"))
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _unlock(fd: int) -> None:
+    fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+def _poll_lock(fd: int, give_up: float) -> None:
+    pause = _FIRST_PAUSE
+    while not _try_lock(fd):
+        if time.monotonic() > give_up:
+            raise _too_late()
+        time.sleep(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+def _too_late() -> TimeoutError:
+    return TimeoutError("another process of this instance keeps the writer lock")

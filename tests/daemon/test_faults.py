@@ -73,7 +73,7 @@ def test_a_writer_lock_that_nobody_gives_back(world: World) -> None:
     os.sync()
     with world.opened() as other:
         instance = other.view.instance
-        until(instance.try_lock_writer)
+        until(instance.writer_lock.try_acquire)
         for call in (
             lambda: (view / "g").write_bytes(b""),
             (view / "f").unlink,
@@ -103,7 +103,7 @@ def test_a_writer_that_waits_does_not_hold_up_readers(world: World) -> None:
 
     with world.opened() as other:
         instance = other.view.instance
-        until(instance.try_lock_writer)
+        until(instance.writer_lock.try_acquire)
         writer = threading.Thread(target=write)
         writer.start()
         began = time.monotonic()

@@ -16,7 +16,9 @@ from fusefs.store.lmdb_kv import LmdbKV
 
 
 def open_kv(folder: Path, *, deferred: bool = False, map_bytes: int = 64 << 20) -> LmdbKV:
-    return LmdbKV.open(folder, deferred=deferred, on_wait=lambda: None, map_bytes=map_bytes)
+    return LmdbKV.open(
+        folder, deferred=deferred, process=1, on_wait=lambda _: None, map_bytes=map_bytes
+    )
 
 
 @pytest.fixture
@@ -30,7 +32,7 @@ def _dying(folder: Path, body: str) -> str:
     return (
         "import os, signal; from pathlib import Path\n"
         "from fusefs.store.lmdb_kv import LmdbKV\n"
-        f"kv = LmdbKV.open(Path({str(folder)!r}), deferred=True, on_wait=lambda: None)\n"
+        f"kv = LmdbKV.open(Path({str(folder)!r}), deferred=True, process=2, on_wait=print)\n"
         f"{body}\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
