@@ -20,6 +20,7 @@ from fusefs.contract.errors import ContractError
 from fusefs.daemon import mountpoint, readiness
 from fusefs.daemon.background import Background
 from fusefs.daemon.coherence import Coherence
+from fusefs.daemon.intake import Intake
 from fusefs.daemon.mountpoint import MountError
 from fusefs.daemon.notify import Notifier
 from fusefs.daemon.operations import Operations
@@ -68,6 +69,7 @@ class Daemon:
             self._background,
             self._operations.learnt,
         )
+        self._intake = Intake(lambda: self._background.waits > 0)
         self._stopping = False
 
     def run(self) -> None:
@@ -90,6 +92,7 @@ class Daemon:
         options = {f"fsname={self._source}", "subtype=fusefs", *pyfuse3.default_options}
         if self._options.allow_other:
             options.add("allow_other")
+        self._intake.install()
         try:
             pyfuse3.init(self._operations, self._point, options)
         except RuntimeError as error:
