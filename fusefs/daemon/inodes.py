@@ -8,7 +8,7 @@ lives on in the handles that have it open.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import trio
 from pyfuse3 import ROOT_INODE
@@ -128,7 +128,7 @@ class InodeTable:
         self.root = Inode(ROOT_INODE, root)
         self.root.lookups = 1
         self.by_number = _Numbers({ROOT_INODE: self.root})
-        self._by_place: dict[Place, Inode] = {root: self.root}
+        root.face = self.root
         self.absent_at_top: set[bytes] = set()
 
     def __len__(self) -> int:
@@ -139,21 +139,21 @@ class InodeTable:
 
     def at(self, place: Place | None) -> Inode | None:
         """Return the inode of a place, if the kernel knows it."""
-        return None if place is None else self._by_place.get(place)
+        return None if place is None else cast("Inode | None", place.face)
 
     def know(self, place: Place, wanted: int) -> Inode:
         """Return the inode of a place; a new one is called `wanted` if that number is free.
 
         The caller counts the lookup, or calls `drop_unused`, before anybody else may run.
         """
-        inode = self._by_place.get(place)
+        inode = cast("Inode | None", place.face)
         if inode is None:
             number = wanted
             while number <= ROOT_INODE or number in self.by_number:
                 number = (number + _STEP) & _MASK
             inode = Inode(number, place)
             self.by_number[number] = inode
-            self._by_place[place] = inode
+            place.face = inode
         return inode
 
     def forget(self, counts: Iterable[tuple[int, int]]) -> None:
@@ -168,6 +168,6 @@ class InodeTable:
         """Drop an inode that neither the kernel nor a handle holds."""
         if not inode.lookups and not inode.files and not inode.directories:
             del self.by_number[inode.number]
-            del self._by_place[inode.place]
+            inode.place.face = None
             if inode.watch is not None and self.on_unwatch is not None:
                 self.on_unwatch(inode)

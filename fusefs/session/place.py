@@ -28,11 +28,12 @@ class Place:
         key: the node's key in the backend.
         ino: the inode number shown for it.
         gone: it was removed with all below it, which nobody may look into any more.
+        face: what the face that serves the view keeps for it, if anything.
     """
 
     __slots__ = (
-        "__weakref__", "_bound", "_cursor", "_epoch", "_view", "backend", "gone", "ino", "key",
-        "name", "parent", "tag",
+        "__weakref__", "_bound", "_cursor", "_epoch", "_view", "backend", "face", "gone", "ino",
+        "key", "name", "parent", "tag",
     )  # fmt: skip
 
     def __init__(
@@ -59,6 +60,7 @@ class Place:
         self.key = key
         self.ino = ino
         self.gone = False
+        self.face: object = None
 
     @property
     def path(self) -> Path:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+from collections import defaultdict
 from collections.abc import Callable
 from functools import lru_cache
 from hashlib import blake2b
@@ -77,7 +78,9 @@ class ViewReader:
         self.actor = Actor(spec.name)
         with instance.kv.read() as txn:
             self._generation = definitions.rules_generation(txn)
-        self._places: WeakValueDictionary[tuple[bytes, object], Place] = WeakValueDictionary()
+        self._places: defaultdict[bytes, WeakValueDictionary[object, Place]] = defaultdict(
+            WeakValueDictionary
+        )
         spot = self.tree.root()
         self._top = spot
         self.root = self.intern(None, b"", self.rules.root, spot)
@@ -120,7 +123,7 @@ class ViewReader:
 
     def places_of(self, key: int) -> Place | None:
         """Return the place known for a node of the instance's own tree, if there is one."""
-        return self._places.get((STORE_TAG, key))
+        return self._places[STORE_TAG].get(key)
 
     def relocate(self, key: int) -> Place | None:
         """Follow a node of the instance's own tree to where it stands now.
@@ -140,7 +143,7 @@ class ViewReader:
                     self, at, name, at.cursor.child(name), None, backend=self.tree.store,
                     tag=STORE_TAG, key=node_id, ino=self._ino(STORE_TAG, keys.number(node_id)),
                 )  # fmt: skip
-                self._places[STORE_TAG, node_id] = known
+                self._places[STORE_TAG][node_id] = known
             known.move(at, name)
             at = known
         self.epoch += 1
@@ -186,14 +189,14 @@ class ViewReader:
 
     def intern(self, parent: Place | None, name: bytes, cursor: Cursor, spot: Spot) -> Place:
         """Return the one place for a node, wherever it was known before."""
-        identity = (spot.tag, spot.node.key)
-        place = self._places.get(identity)
+        places = self._places[spot.tag]
+        place = places.get(spot.node.key)
         if place is None:
             place = Place(
                 self, parent, name, cursor, spot.bound, backend=spot.backend, tag=spot.tag,
                 key=spot.node.key, ino=self._ino(spot.tag, spot.backend.identity(spot.node.key)),
             )  # fmt: skip
-            self._places[identity] = place
+            places[spot.node.key] = place
         elif parent is not None and (place.name != name or place.parent is not parent):
             place.move(parent, name)
             self.note_move(spot.node.kind)
@@ -201,14 +204,14 @@ class ViewReader:
 
     def _passage(self, parent: Place, name: bytes, cursor: Cursor) -> Place:
         path = (*parent.path, name)
-        identity = (b"passage", path)
-        place = self._places.get(identity)
+        places = self._places[b"passage"]
+        place = places.get(path)
         if place is None or place.path != path:
             place = Place(
                 self, parent, name, cursor, None, backend=None, tag=b"passage", key=path,
                 ino=self._ino(b"passage", b"/".join(path)),
             )  # fmt: skip
-            self._places[identity] = place
+            places[path] = place
         return place
 
     def _ino(self, tag: bytes, identity: bytes) -> int:
