@@ -17,7 +17,7 @@ from tests.daemon.conftest import World, until
 
 
 class _Place:
-    pass
+    face: object = None
 
 
 def drop_caches() -> None:
