@@ -36,6 +36,7 @@ from fusefs.session.place import Place
 from fusefs.session.stat import DIRECTORY_KINDS, Stat
 from fusefs.store import definitions, keys, nodes
 from fusefs.store.instance import Instance, InstanceError
+from fusefs.store.keys import ROOT_ID
 from fusefs.store.kv import Reader
 from fusefs.tree.backend import Actor, Backend, File, Node
 from fusefs.tree.tree import STORE_TAG, Spot, Tree
@@ -72,7 +73,7 @@ class ViewReader:
         """
         self.instance = instance
         self.spec = spec
-        self.tree = Tree(instance)
+        self.tree = Tree(instance, spec.name)
         self.rules = View(spec.rules())
         self.epoch = 0
         self.actor = Actor(spec.name)
@@ -134,13 +135,15 @@ class ViewReader:
         if place is None:
             return None
         with self.instance.kv.read() as txn:
-            way = nodes.ancestry(txn, key)
-        at = self.root
-        for node_id, name in way or ():
+            top, way = nodes.ancestry(txn, key) or (ROOT_ID, [])
+        at = self.root if top == ROOT_ID else self.places_of(top)
+        if at is None:
+            return place
+        for node_id, name in way:
             known = self.places_of(node_id)
             if known is None:
                 known = Place(
-                    self, at, name, at.cursor.child(name), None, backend=self.tree.store,
+                    self, at, name, at.cursor.child(name), None, backend=at.backend,
                     tag=STORE_TAG, key=node_id, ino=self._ino(STORE_TAG, keys.number(node_id)),
                 )  # fmt: skip
                 self._places[STORE_TAG][node_id] = known

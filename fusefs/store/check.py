@@ -20,7 +20,7 @@ from fusefs.store.records import EMPTY_SHA256, Record, State, unpack
 from fusefs.store.scratch import scratch_record
 
 Progress = Callable[[str], None]
-_TOPS = (keys.ROOT_ID, keys.TRASH_ID, keys.ORPHANS_ID)
+_TOPS = (keys.ROOT_ID, keys.TRASH_ID, keys.ORPHANS_ID, keys.WORKING_ID)
 
 
 @dataclass(slots=True)
@@ -113,6 +113,8 @@ def _is_directory(txn: Reader, node_id: int) -> bool:
 def _check_file(instance: Instance, txn: Reader, located: Located) -> Iterator[str]:
     record = located.record
     state = record.content_state
+    if state == State.OBJECT:
+        return  # it is the repository's to keep
     if len(record.tail) != len(EMPTY_SHA256):
         yield f"{_name(txn, located)}: its content has no hash"
     elif state == State.DRAFT:

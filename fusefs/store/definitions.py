@@ -24,7 +24,7 @@ def rules_generation(txn: Reader) -> bytes:
     return txn.get(keys.META_RULES) or b""
 
 
-def _define(instance: Instance, txn: Writer, op: Op, name: str, actor: str) -> None:
+def define(instance: Instance, txn: Writer, op: Op, name: str, actor: str) -> None:
     """Journal a definition that changed, so that every process compiles its rules anew."""
     seq = journal.append(
         txn, time=time.time_ns(), process=instance.process, actor=actor, op=op,
@@ -66,7 +66,7 @@ class SessionTable:
                 spec = replace(spec, secret=_secret_of(txn, spec.name))
             value = json.dumps(spec.to_json()).encode()
             txn.put(keys.SESSIONS + spec.name.encode(), value)
-            _define(self._instance, txn, Op.SESSION, spec.name, actor)
+            define(self._instance, txn, Op.SESSION, spec.name, actor)
         self._instance.commit()
         return spec
 
@@ -79,7 +79,7 @@ class SessionTable:
         with self._instance.kv.write() as txn:
             session_in(txn, name)
             txn.delete(keys.SESSIONS + name.encode())
-            _define(self._instance, txn, Op.SESSION, name, actor)
+            define(self._instance, txn, Op.SESSION, name, actor)
         self._instance.commit()
 
 
@@ -146,7 +146,7 @@ class BindTable:
                 binds[path] = spec
             value = {render(where): list(what) for where, what in binds.items()}
             txn.put(keys.META_BINDS, json.dumps(value).encode())
-            _define(self._instance, txn, Op.BIND, render(path), actor)
+            define(self._instance, txn, Op.BIND, render(path), actor)
         self._instance.commit()
 
 

@@ -12,7 +12,9 @@ import errno
 import os
 import time
 from collections.abc import Callable
+from hashlib import sha256 as hash_of
 from pathlib import Path
+from typing import Protocol
 
 from fusefs.store import keys, nodes
 from fusefs.store.content import INLINE_MAX
@@ -20,7 +22,7 @@ from fusefs.store.instance import Instance
 from fusefs.store.kv import Reader, Writer
 from fusefs.store.nodes import Located
 from fusefs.store.publish import ScratchPublication, publish_draft
-from fusefs.store.records import Record, State
+from fusefs.store.records import EMPTY_SHA256, Record, State
 from fusefs.store.scratch import (
     Scratch,
     ScratchRecord,
@@ -46,6 +48,18 @@ def current(instance: Instance, txn: Reader, record: Record) -> Record:
     )
 
 
+class Objects(Protocol):
+    """Where the bytes of files in the state `OBJECT` are."""
+
+    def small(self, oid: bytes, size: int) -> bytes | None:
+        """Return the bytes of an object of `size` bytes, None where that would take long."""
+        ...
+
+    def open(self, oid: bytes) -> int:
+        """Return a new descriptor to read an object from. May block; in any thread."""
+        ...
+
+
 class OpenFiles:
     """The regular files that this process has open, one `OpenNode` a node."""
 
@@ -53,12 +67,17 @@ class OpenFiles:
         self.instance = instance
         self._open: dict[int, OpenNode] = {}
 
-    def open(self, located: Located) -> OpenNode:
-        """Return the open node for `located`, counting one handle more."""
+    def open(self, located: Located, objects: Objects | None = None) -> OpenNode:
+        """Return the open node for `located`, counting one handle more.
+
+        Args:
+            located: the node; one of a repository need not be stored before it is written.
+            objects: that repository's.
+        """
         node_id = located.record.id
         node = self._open.get(node_id)
         if node is None:
-            node = self._open[node_id] = OpenNode(self, located)
+            node = self._open[node_id] = OpenNode(self, located, objects)
         node.handles += 1
         return node
 
@@ -88,7 +107,7 @@ class OpenFiles:
 class OpenNode:
     """One regular file that this process has open through any number of handles."""
 
-    def __init__(self, files: OpenFiles, located: Located) -> None:
+    def __init__(self, files: OpenFiles, located: Located, objects: Objects | None) -> None:
         self._files = files
         self._instance = files.instance
         self._kv = files.instance.kv
@@ -96,12 +115,14 @@ class OpenNode:
         self.handles = 0
         self.actor = "-"
         self.publication: ScratchPublication | None = None
+        self._objects = objects
         self._known = located.record
         self._changed = False
         self._scratch: Scratch | None = None
         self._append_fd: int | None = None
         self._read_fds: dict[bytes, int] = {}
         self._reading: int = -1
+        self._unread = b""
         self._prepared: tuple[bytes, Path] | None = None
 
     # Reading.
@@ -128,12 +149,26 @@ class OpenNode:
                 small = self._small(txn, record)
                 if small is not None:
                     return small[offset : offset + size]
+                if record.content_state == State.OBJECT and record.tail not in self._read_fds:
+                    self._unread = record.tail
+                    return None
                 self._reading = self._large(txn, record)
         return _read_cached(self._reading, offset, size)
 
     def read(self, offset: int, size: int) -> bytes:
         """Return bytes of the file that `read_nowait` last could not answer from. May block."""
+        unread, self._unread = self._unread, b""
+        if unread:
+            self._reading = self._open_object(unread)
         return os.pread(self._reading, size, offset)
+
+    def _open_object(self, oid: bytes) -> int:
+        assert self._objects is not None
+        fd = self._objects.open(oid)
+        first = self._read_fds.setdefault(oid, fd)
+        if first != fd:
+            os.close(fd)
+        return first
 
     def _small(self, txn: Reader, record: Record) -> bytes | None:
         state = record.content_state
@@ -141,10 +176,14 @@ class OpenNode:
             return self._instance.content.small(txn, record.tail)
         if state == State.DRAFT:
             return txn.get(keys.draft(self.id)) or b""
+        if state == State.OBJECT and self._objects is not None:
+            return self._objects.small(record.tail, record.size)
         return None
 
     def _large(self, txn: Reader, record: Record) -> int:
         """Return a descriptor of the large content, kept until the last handle goes."""
+        if record.content_state == State.OBJECT:
+            return self._open_object(record.tail)
         if record.content_state == State.CLEAN:
             key = record.tail
             fd = self._read_fds.get(key)
@@ -175,7 +214,11 @@ class OpenNode:
             return None  # a draft is small until a write makes it a scratch
         with self._kv.read() as txn:
             record = self._load(txn)
-        if record.content_state != State.CLEAN or record.size <= INLINE_MAX:
+        if record.size <= INLINE_MAX:
+            return None
+        if record.content_state == State.OBJECT:
+            return lambda: self._prepare(record)
+        if record.content_state != State.CLEAN:
             return None
         source, size, sha256 = self._instance.content.path(record.tail), record.size, record.tail
 
@@ -183,6 +226,16 @@ class OpenNode:
             self._prepared = (sha256, self._instance.scratches.copy(source, size))
 
         return copy
+
+    def _prepare(self, record: Record) -> None:
+        """Copy an object out of its repository, for a scratch to begin with."""
+        assert self._objects is not None
+        fd = self._objects.open(record.tail)
+        try:
+            source = Path(f"/proc/self/fd/{fd}")
+            self._prepared = (record.tail, self._instance.scratches.copy(source, record.size))
+        finally:
+            os.close(fd)
 
     def write(self, offset: int, data: bytes, *, append: bool) -> int:
         """Write all of `data` and return its length."""
@@ -204,7 +257,7 @@ class OpenNode:
             if append:
                 offset = current(self._instance, txn, located.record).size
             old = self._small(txn, located.record)
-            if old is None or offset + len(data) > INLINE_MAX:
+            if old is None or max(len(old), offset + len(data)) > INLINE_MAX:
                 self._enter_scratch(txn, located, old)
                 return False
             if offset > len(old):
@@ -215,7 +268,8 @@ class OpenNode:
     def _put_draft(self, txn: Writer, located: Located, data: bytes) -> None:
         txn.put(keys.draft(self.id), data)
         record = located.record
-        changed = record.with_content(State.DRAFT, len(data), record.tail, time.time_ns())
+        before = self._hash_before(record)
+        changed = record.with_content(State.DRAFT, len(data), before, time.time_ns())
         nodes.update(txn, located, changed)
         self._changed = True
         self._instance.touch(self.id)
@@ -267,8 +321,17 @@ class OpenNode:
         put_scratch_record(txn, self.id, ScratchRecord(serial, 1))
         txn.delete(keys.draft(self.id))
         record = located.record
-        now = time.time_ns()
-        nodes.update(txn, located, record.with_content(State.SCRATCH, 0, record.tail, now))
+        before = self._hash_before(record)
+        changed = record.with_content(State.SCRATCH, 0, before, time.time_ns())
+        nodes.update(txn, located, changed)
+
+    def _hash_before(self, record: Record) -> bytes:
+        """Return the SHA-256 of a file before its first change; of a large object's bytes it is
+        not known, and none stands for it."""
+        if record.content_state != State.OBJECT or self._objects is None:
+            return record.tail
+        small = self._objects.small(record.tail, record.size)
+        return EMPTY_SHA256 if small is None else hash_of(small).digest()
 
     def _take_copy(self, record: Record) -> Path:
         prepared, self._prepared = self._prepared, None
@@ -276,6 +339,9 @@ class OpenNode:
             return prepared[1]
         if prepared is not None:
             prepared[1].unlink()
+        if record.content_state == State.OBJECT:
+            self._prepare(record)
+            return self._take_copy(record)
         source = self._instance.content.path(record.tail)
         return self._instance.scratches.copy(source, record.size)
 

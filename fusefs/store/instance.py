@@ -9,6 +9,7 @@
     objects/ab/cdef...      large content by SHA-256, never changed
     scratch/                large content being written
     trash/                  what was removed from host directories
+    repositories/           bare clones of mounted repositories
     run/                    bells and locks of live processes, logs
 """
 
@@ -35,6 +36,7 @@ from fusefs.store.journal import Journal
 from fusefs.store.kv import KV, Writer
 from fusefs.store.lmdb_file import complete
 from fusefs.store.lmdb_kv import LmdbKV
+from fusefs.store.mounts import MountTable
 from fusefs.store.records import Record
 from fusefs.store.scratch import ScratchFiles
 from fusefs.store.writer_lock import WriterLock
@@ -59,7 +61,7 @@ class Instance:
         kv: the ordered store.
         content: content by hash.
         scratches: large content being written.
-        journal, sessions, binds: see their classes.
+        journal, sessions, binds, mounts: see their classes.
         bell: wakes other processes and is rung by them.
     """
 
@@ -142,6 +144,7 @@ class Instance:
         self.journal = Journal(self.kv)
         self.sessions = SessionTable(self)
         self.binds = BindTable(self)
+        self.mounts = MountTable(self)
 
     def __enter__(self) -> Self:
         return self

@@ -11,7 +11,7 @@ from typing import cast
 
 from fusefs.contract.kinds import Kind
 from fusefs.store import journal, keys, nodes, orphans, trash
-from fusefs.store.files import OpenFiles, OpenNode, current
+from fusefs.store.files import Objects, OpenFiles, OpenNode, current
 from fusefs.store.instance import Instance
 from fusefs.store.journal import Op
 from fusefs.store.kv import Reader, Writer, after_prefix
@@ -69,11 +69,11 @@ class StoreTree:
         node_id = _id(key)
         with self._kv.read() as txn:
             try:
-                return self._node(txn, nodes.locate(txn, node_id).record)
+                return self.node_in(txn, nodes.locate(txn, node_id).record)
             except FileNotFoundError:
                 if not self._files.is_open(node_id):
                     raise
-        return _to_node(self._files.known(node_id))
+        return to_node(self._files.known(node_id))
 
     def lookup(self, parent: Hashable, name: bytes) -> Node:
         """Return the node called `name` in `parent`."""
@@ -82,7 +82,7 @@ class StoreTree:
             if record is None:
                 directory_in(txn, _id(parent))
                 raise os_error(errno.ENOENT)
-            return self._node(txn, record)
+            return self.node_in(txn, record)
 
     def open_directory(self, key: Hashable) -> Directory:
         """Open a directory; it is listed from the store page by page."""
@@ -95,17 +95,23 @@ class StoreTree:
         """Return at most `limit` entries after the name `after`."""
         with self._kv.read() as txn:
             page = list(islice(nodes.children(txn, directory, after), limit))
-            return [Entry(name, self._node(txn, record)) for name, record in page]
+            return [Entry(name, self.node_in(txn, record)) for name, record in page]
 
     def open_file(self, key: Hashable, *, write: bool, actor: Actor = PERSON) -> File:
         """Open a regular file."""
         with self._kv.read() as txn:
             located = nodes.locate(txn, _id(key))
+        return self.open_located(located, write=write, actor=actor)
+
+    def open_located(
+        self, located: Located, *, write: bool, actor: Actor, objects: Objects | None = None
+    ) -> File:
+        """Open a regular file that was found; `objects` are those of its repository."""
         if located.record.kind == Kind.DIR:
             raise os_error(errno.EISDIR)
         if located.record.kind != Kind.FILE:
             raise os_error(errno.ENXIO)
-        opened = self._files.open(located)
+        opened = self._files.open(located, objects)
         if write:
             opened.actor = actor.session
         return _StoreFile(opened)
@@ -118,10 +124,11 @@ class StoreTree:
             raise os_error(errno.EINVAL)
         return record.tail
 
-    def _node(self, txn: Reader, record: Record) -> Node:
+    def node_in(self, txn: Reader, record: Record) -> Node:
+        """Return what a record says, as it is now."""
         if record.content_state == State.SCRATCH:
             record = current(self._instance, txn, record)
-        return _to_node(record)
+        return to_node(record)
 
     # Changing names.
 
@@ -155,11 +162,11 @@ class StoreTree:
             )  # fmt: skip
             nodes.place(txn, directory.record.id, name, record)
             touch(txn, directory, now)
-            self._journal(
+            self.journal(
                 txn, actor, Op.CREATE, now, node=record.id, parent=directory.record.id, name=name,
                 path=_join(path, name), after=tail if kind == Kind.FILE else b"",
             )  # fmt: skip
-        return _to_node(record)
+        return to_node(record)
 
     def remove(
         self, parent: Hashable, name: bytes, actor: Actor, *, directory: bool | None
@@ -183,9 +190,9 @@ class StoreTree:
                 txn, located, now=now, actor=actor.session, path=path, size=size
             )
             touch(txn, holder, now)
-            self._journal(
+            self.journal(
                 txn, actor, Op.REMOVE, now, node=located.record.id, parent=holder.record.id,
-                name=name, path=_join(path), before=_hash(located.record),
+                name=name, path=_join(path), before=hash_of(located.record),
             )  # fmt: skip
 
     def rename(
@@ -231,13 +238,13 @@ class StoreTree:
             nodes.place(txn, target_id, new_name, moved)
             for directory in {source_dir.record.id, target_id}:
                 nodes.touch_directory(txn, directory, now)
-            self._journal(
+            self.journal(
                 txn, actor, Op.EXCHANGE if exchange else Op.RENAME, now, node=source.record.id,
                 parent=source_dir.record.id, name=name, new_parent=target_id, new_name=new_name,
                 replaced=0 if replaced is None else replaced.record.id,
                 path=_join(path) + b"\0" + _join(new_path),
-                before=b"" if replaced is None else _hash(replaced.record),
-                after=_hash(source.record),
+                before=b"" if replaced is None else hash_of(replaced.record),
+                after=hash_of(source.record),
             )  # fmt: skip
         if replaced is not None and not exchange and self._files.is_open(replaced.record.id):
             self.pin_orphans()
@@ -264,13 +271,13 @@ class StoreTree:
             changed = record._replace(ctime=now, **updates)
             nodes.update(txn, located, changed)
             path = nodes.path_of(txn, node_id)
-            self._journal(
+            self.journal(
                 txn, actor, Op.ATTRIBUTES, now, node=node_id,
                 path=b"" if path is None else _join(path),
             )  # fmt: skip
             if record.content_state == State.SCRATCH and change.mtime is not None:
                 self._files.set_scratch_times(txn, node_id, changed.atime, changed.mtime)
-            return self._node(txn, changed)
+            return self.node_in(txn, changed)
 
     def _truncate(self, node_id: int, size: int, actor: Actor) -> None:
         with self._kv.read() as txn:
@@ -335,7 +342,7 @@ class StoreTree:
             located = nodes.locate(txn, node_id)
             nodes.update(txn, located, apply(txn, located.record)._replace(ctime=now))
             path = nodes.path_of(txn, node_id)
-            self._journal(
+            self.journal(
                 txn, actor, Op.XATTR, now, node=node_id, path=b"" if path is None else _join(path)
             )
 
@@ -347,7 +354,7 @@ class StoreTree:
         """Commit."""
         self._instance.commit()
 
-    def _journal(
+    def journal(
         self,
         txn: Writer,
         actor: Actor,
@@ -364,6 +371,7 @@ class StoreTree:
         before: bytes = b"",
         after: bytes = b"",
     ) -> None:
+        """Append a record to the journal (see `JournalRecord`)."""
         journal.append(
             txn, time=now, process=self._instance.process, actor=actor.session, op=op, node=node,
             parent=parent, name=name, new_parent=new_parent, new_name=new_name, replaced=replaced,
@@ -398,7 +406,7 @@ class _StoreFile:
         self.sync_data = node.sync_data
 
     def node(self) -> Node:
-        return _to_node(self._node.record())
+        return to_node(self._node.record())
 
     def write(self, offset: int, data: bytes, *, append: bool = False) -> int:
         return self._node.write(offset, data, append=append)
@@ -411,7 +419,8 @@ def _id(key: Hashable) -> int:
     return cast(int, key)
 
 
-def _to_node(record: Record) -> Node:
+def to_node(record: Record) -> Node:
+    """Return what a record says of a node."""
     clean_file = record.kind == Kind.FILE and record.content_state == State.CLEAN
     return Node(
         record.id,
@@ -429,8 +438,10 @@ def _to_node(record: Record) -> Node:
     )
 
 
-def _hash(record: Record) -> bytes:
-    return record.tail if record.kind == Kind.FILE and record.tail != EMPTY_SHA256 else b""
+def hash_of(record: Record) -> bytes:
+    """Return the SHA-256 of a file, b"" for what has none."""
+    hashed = record.kind == Kind.FILE and record.content_state != State.OBJECT
+    return record.tail if hashed and record.tail != EMPTY_SHA256 else b""
 
 
 def _join(path: tuple[bytes, ...], *names: bytes) -> bytes:

@@ -1,0 +1,51 @@
+"""Opening a mounted repository for a session: its clone, and the session's working copy."""
+
+from __future__ import annotations
+
+import errno
+
+import pygit2
+
+from fusefs.contract.paths import Path
+from fusefs.store.instance import Instance
+from fusefs.store.mounts import MountSpec, WorkingCopy, begin_working_copy, working_copy
+from fusefs.tree.repository_objects import RepositoryObjects
+from fusefs.tree.repository_tree import RepositoryTree
+from fusefs.tree.store_tree import StoreTree
+
+
+def open_mount(
+    instance: Instance, store: StoreTree, path: Path, spec: MountSpec, session: str
+) -> RepositoryTree:
+    """Return the working copy that a session has of a mount, which begins at its first use.
+
+    Raises:
+        OSError: the clone cannot be opened.
+    """
+    objects = RepositoryObjects(instance.mounts.folder(spec))
+
+    def begin() -> WorkingCopy:
+        with instance.kv.read() as txn:
+            found = working_copy(txn, spec.id, session)
+        if found is not None:
+            return found
+        commit = branch_tip(objects, spec.branch)
+        with instance.kv.write() as txn:
+            return working_copy(txn, spec.id, session) or begin_working_copy(
+                txn, spec.id, path, session, base=commit.id.raw, tree=commit.tree_id.raw,
+                changed=commit.commit_time * 10**9,
+            )  # fmt: skip
+
+    return RepositoryTree(instance, store, objects, begin)
+
+
+def branch_tip(objects: RepositoryObjects, branch: str) -> pygit2.Commit:
+    """Return the newest commit of a branch.
+
+    Raises:
+        OSError: ENOENT where there is no such branch.
+    """
+    reference = objects.repository.references.get(f"refs/heads/{branch}")
+    if reference is None:
+        raise OSError(errno.ENOENT, f"the repository has no branch {branch}")
+    return reference.peel(pygit2.Commit)
