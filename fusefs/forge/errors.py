@@ -21,9 +21,8 @@ _LONGEST = 2000
 
 def printable(text: str) -> str:
     """Return foreign text without secrets and control characters (a terminal obeys those)."""
-    text = mask(text)
     kept = (c for c in text if c in "\n\t" or unicodedata.category(c)[0] != "C")
-    text = "".join(kept).strip()
+    text = mask("".join(kept)).strip()
     return text if len(text) <= _LONGEST else text[:_LONGEST] + " ..."
 
 
@@ -32,11 +31,13 @@ class ForgeError(ContractError):
 
     Attributes:
         maybe_done: the forge may have done it all the same; ask before repeating.
+        status: of the HTTP answer behind it; 0 where there is none.
     """
 
     code = "FS_FORGE"
     errno = errno.EREMOTEIO
     maybe_done = False
+    status = 0
 
     def __init__(self, text: str) -> None:
         super().__init__(printable(text))
