@@ -3,6 +3,7 @@
 #   setup.sh system        Debian packages of tools that are not there yet
 #   setup.sh bench         Debian packages that the comparison in bench/ needs on top
 #   setup.sh python VENV   a virtual environment with fusefs and its development tools
+#   setup.sh npm FOLDER    what the package-lock.json there names, for tests alone
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -89,12 +90,20 @@ install_python() {
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 }
 
+install_npm() {
+    npm ci --prefix "$1" --ignore-scripts --no-audit --no-fund --silent
+    # Of GitHub's API descriptions (390 MB) the tests read one.
+    find "$1/node_modules/@octokit/openapi/generated" -name '*.json' ! -name api.github.com.json \
+        -delete
+}
+
 case "${1-}" in
 system) install_packages missing_packages ;;
 bench) install_packages missing_bench_packages ;;
 python) install_python "${2:?folder of the virtual environment}" ;;
+npm) install_npm "${2:?folder of package-lock.json}" ;;
 *)
-    sed -n '2,5p' "$0" >&2
+    sed -n '2,6p' "$0" >&2
     exit 2
     ;;
 esac

@@ -1,0 +1,107 @@
+"""A bare repository with some history, the instance's real store, and forges on them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fusefs.forge.forge import Forge
+from fusefs.forge.ledger import Ledger
+from fusefs.forge.local import LocalDriver
+from fusefs.forge.local_git import Author
+from fusefs.store.instance import Instance
+from fusefs.store.kv import KV
+
+ALICE = Author("Alice", "alice@example.org")
+
+GIT_ENVIRONMENT = {
+    **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_AUTHOR_NAME": "Bob",
+    "GIT_AUTHOR_EMAIL": "bob@example.org",
+    "GIT_COMMITTER_NAME": "Bob",
+    "GIT_COMMITTER_EMAIL": "bob@example.org",
+}
+
+
+def git(repository: Path, *arguments: str, stdin: str = "", check: bool = True) -> str:
+    """Run git in `repository`; return what it printed, without the last line's end."""
+    done = subprocess.run(
+        ["git", "-C", str(repository), *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        env=GIT_ENVIRONMENT,
+        timeout=60,
+        check=False,
+    )
+    assert not check or done.returncode == 0, done
+    return done.stdout.rstrip("\n")
+
+
+def commit(
+    repository: Path,
+    branch: str,
+    files: dict[str, str],
+    message: str = "change",
+    *,
+    start: str = "",
+) -> str:
+    """Put a commit with `files` changed on a branch of a bare repository; return its id."""
+    tip = git(repository, "rev-parse", "-q", "--verify", f"refs/heads/{branch}", check=False)
+    parent = tip or (git(repository, "rev-parse", start) if start else "")
+    lines = [f"commit refs/heads/{branch}", "committer Bob <bob@example.org> 1700000000 +0000"]
+    lines += [f"data {len(message.encode())}", message]
+    if parent:
+        lines.append(f"from {parent}")
+    for name, text in files.items():
+        lines += [f"M 100644 inline {name}", f"data {len(text.encode())}", text]
+    git(repository, "fast-import", "--quiet", "--force", stdin="\n".join(lines) + "\n")
+    return git(repository, "rev-parse", f"refs/heads/{branch}")
+
+
+def make_bare(path: Path) -> Path:
+    """Make a bare repository whose `main` has one commit, and `topic` one on top of it."""
+    subprocess.run(
+        ["git", "init", "-q", "--bare", "-b", "main", str(path)], check=True, env=GIT_ENVIRONMENT
+    )
+    commit(path, "main", {"a.txt": "a\n", "b.txt": "b\n"}, "first")
+    commit(path, "topic", {"topic.txt": "topic\n"}, "topic", start="main")
+    return path
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    return make_bare(tmp_path / "bare.git")
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Iterator[KV]:
+    """The ordered store of a real instance."""
+    with Instance.init(tmp_path / "instance") as instance:
+        yield instance.kv
+
+
+@pytest.fixture
+def ledger(records: KV, tmp_path: Path) -> Ledger:
+    return Ledger(records, tmp_path / "forge.lock")
+
+
+Keys = Callable[[], str]
+
+
+@pytest.fixture
+def new_key() -> Keys:
+    """A function that gives a fresh idempotency key each time."""
+    count = iter(range(1, 10_000))
+    return lambda: f"key-{next(count)}"
+
+
+@pytest.fixture
+def local(bare: Path, records: KV, ledger: Ledger) -> Forge:
+    return Forge(LocalDriver(bare, records, ALICE), ledger)
