@@ -110,6 +110,8 @@ class Coherence:
                 self._entries(record)
             case Op.BIND:
                 self._bound(resolve(record.path))
+            case Op.REWRITE:
+                self._rewritten(record.node)
             case Op.PURGE:
                 self._pin_orphans()
             case Op.SESSION:
@@ -172,6 +174,18 @@ class Coherence:
         for inode in self._inodes:
             if inode.place.is_at_or_below(place):
                 self._notifier.content(inode.number)
+
+    def _rewritten(self, top: int) -> None:
+        """Drop all names, attributes and contents of a working copy."""
+        place = self._tree.places_of(top)
+        if place is None:
+            return
+        for inode in self._inodes:
+            if inode.place.is_at_or_below(place):
+                self._notifier.content(inode.number)
+        parent = self._inodes.at(place.parent)
+        if parent is not None:
+            self._notifier.entry(parent.number, place.name)
 
     def _pin_orphans(self) -> None:
         """Keep alive what others replaced or dropped while it is open here."""

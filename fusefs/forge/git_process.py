@@ -211,7 +211,7 @@ class _Run:
         self._hear(b"\n")
         return Output(
             process.returncode,
-            self._out.decode("utf-8", "replace"),
+            self._out.decode("utf-8", "surrogateescape"),
             "\n".join(self._lines),
         )
 

@@ -37,6 +37,7 @@ class Op(IntEnum):
     SESSION = 9
     BIND = 10
     PURGE = 11
+    REWRITE = 13
 
 
 class JournalRecord(NamedTuple):

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-
-import pygit2
-
 from fusefs.contract.paths import Path
 from fusefs.store.instance import Instance
 from fusefs.store.mounts import MountSpec, WorkingCopy, begin_working_copy, working_copy
@@ -29,7 +25,7 @@ def open_mount(
             found = working_copy(txn, spec.id, session)
         if found is not None:
             return found
-        commit = branch_tip(objects, spec.branch)
+        commit = objects.commit(objects.branch(spec.branch))
         with instance.kv.write() as txn:
             return working_copy(txn, spec.id, session) or begin_working_copy(
                 txn, spec.id, path, session, base=commit.id.raw, tree=commit.tree_id.raw,
@@ -38,14 +34,3 @@ def open_mount(
 
     return RepositoryTree(instance, store, objects, begin)
 
-
-def branch_tip(objects: RepositoryObjects, branch: str) -> pygit2.Commit:
-    """Return the newest commit of a branch.
-
-    Raises:
-        OSError: ENOENT where there is no such branch.
-    """
-    reference = objects.repository.references.get(f"refs/heads/{branch}")
-    if reference is None:
-        raise OSError(errno.ENOENT, f"the repository has no branch {branch}")
-    return reference.peel(pygit2.Commit)

@@ -102,8 +102,8 @@ class RepositoryNodes:
             found = nodes.locate(txn, found.id)
         if is_folded(found.record):
             for name, entry in self._objects.entries(found.record.tail).items():
-                folded = self._fold(found, name, entry)
-                nodes.place(txn, found.record.id, name, folded.record)
+                record = self._fold(found, name, entry).record
+                nodes.place(txn, found.record.id, name, record)
             plain = found.record._replace(state=found.record.state & ~State.OBJECT, tail=b"")
             nodes.update(txn, found, plain)
             found = found._replace(record=plain)
@@ -120,6 +120,10 @@ class RepositoryNodes:
             self.unfold(txn, found.parent)
             found = nodes.locate(txn, found.id)
         return found
+
+    def record_of(self, parent: Located, name: bytes, entry: TreeEntry) -> Record:
+        """Return the record of a node that shows `entry` as `name` in `parent`."""
+        return self._fold(parent, name, entry).record
 
     def _fold(self, parent: Located | Folded, name: bytes, entry: TreeEntry) -> Folded:
         above = parent.record

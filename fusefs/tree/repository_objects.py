@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import OrderedDict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from pygit2.enums import FileMode
 SMALL_BLOB = 4 << 20
 """Blobs up to this many bytes are read whole, at once."""
 
+_BRANCHES = "refs/remotes/origin/"
 _KEPT_BYTES = 32 << 20
 _KEPT_TREES = 2_000
 _KEPT_SIZES = 200_000
@@ -69,6 +71,14 @@ class RepositoryObjects:
         if not isinstance(found, pygit2.Commit):
             raise _lost(oid)
         return found
+
+    def tree_of(self, commit: bytes) -> bytes:
+        """Return the tree of a commit.
+
+        Raises:
+            OSError: EIO where the clone does not have the commit.
+        """
+        return self.commit(commit).tree_id.raw
 
     def entries(self, tree: bytes) -> dict[bytes, TreeEntry]:
         """Return the entries of a tree, in the order of their names' bytes.
@@ -136,6 +146,51 @@ class RepositoryObjects:
             OSError: EIO where the clone does not have the blob.
         """
         return _read(pygit2.Repository(self.folder).odb, blob)
+
+    def write(self, data: bytes) -> bytes:
+        """Write a blob and return its id."""
+        return self.repository.create_blob(data).raw
+
+    def write_commit(
+        self, tree: bytes, parents: Sequence[bytes], message: str, author: tuple[str, str]
+    ) -> bytes:
+        """Write a commit that no branch has yet, and return its id.
+
+        Args:
+            tree: its tree.
+            parents: its parents.
+            message: what it says.
+            author: name and address of who made it, now.
+        """
+        who = pygit2.Signature(*author)
+        above = [pygit2.Oid(raw=parent) for parent in parents]
+        return self.repository.create_commit(
+            None, who, who, message, pygit2.Oid(raw=tree), above
+        ).raw
+
+    def patch(self, old: bytes, new: bytes) -> bytes:
+        """Return how two trees differ, as git-diff(1) shows it."""
+        before, after = (self.repository[pygit2.Oid(raw=tree)] for tree in (old, new))
+        assert isinstance(before, pygit2.Tree)
+        assert isinstance(after, pygit2.Tree)
+        difference = before.diff_to_tree(after)
+        difference.find_similar()
+        return difference.patch.encode() if difference.patch else b""
+
+    def branch(self, name: str) -> bytes:
+        """Return the commit that the remote's branch is at, as far as the clone knows.
+
+        Raises:
+            OSError: ENOENT where there is no such branch.
+        """
+        reference = self.repository.references.get(_BRANCHES + name)
+        if reference is None:
+            raise OSError(errno.ENOENT, f"the repository has no branch {name}")
+        return reference.peel(pygit2.Commit).id.raw
+
+    def note_branch(self, name: str, commit: bytes) -> None:
+        """Note that the remote's branch is at `commit`."""
+        self.repository.references.create(_BRANCHES + name, pygit2.Oid(raw=commit), force=True)
 
 
 def _read(odb: pygit2.Odb, blob: bytes) -> bytes:

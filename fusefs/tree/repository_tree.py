@@ -10,21 +10,23 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import islice
 
 from fusefs.contract.kinds import Kind
+from fusefs.contract.paths import Path
 from fusefs.store import keys, nodes, orphans
 from fusefs.store.instance import Instance
 from fusefs.store.journal import Op
-from fusefs.store.kv import Reader
+from fusefs.store.kv import Reader, Writer
 from fusefs.store.mounts import WorkingCopy
 from fusefs.store.nodes import Located
 from fusefs.store.records import SUBMODULE, Record
 from fusefs.tree.backend import PERSON, Actor, Change, Directory, Entry, File, Node, Owner
 from fusefs.tree.repository_blobs import Blobs
 from fusefs.tree.repository_nodes import Folded, RepositoryNodes, is_folded
-from fusefs.tree.repository_objects import RepositoryObjects
+from fusefs.tree.repository_objects import RepositoryObjects, TreeEntry
+from fusefs.tree.repository_rewrite import Rewrite
 from fusefs.tree.store_names import entry_in, live_path, os_error, touch
 from fusefs.tree.store_tree import StoreTree, hash_of, to_node
 
@@ -234,6 +236,30 @@ class RepositoryTree:
                     publication.finish()
         node = self._store.set_attributes(located.record.id, _without_size(change), actor)
         return node._replace(kind=Kind.MOUNT) if _id(node.key) == self.copy.top else node
+
+    def rewrite(
+        self,
+        txn: Writer,
+        edits: Mapping[Path, TreeEntry | None],
+        actor: Actor,
+        mount: Path,
+        *,
+        prune: bool,
+    ) -> None:
+        """Have paths show other objects, or nothing (see `Rewrite.apply`).
+
+        Args:
+            txn: the transaction.
+            edits: paths below the top.
+            actor: who wants it.
+            mount: where the working copy is mounted, for the journal.
+            prune: drop directories that are left empty.
+        """
+        now = time.time_ns()
+        Rewrite(self.nodes, txn, self.copy.top, now).apply(edits, prune=prune)
+        self._store.journal(
+            txn, actor, Op.REWRITE, now, node=self.copy.top, path=b"/" + b"/".join(mount)
+        )
 
     def get_xattr(self, key: Hashable, name: bytes) -> bytes:
         """Return an extended attribute."""

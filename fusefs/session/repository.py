@@ -1,0 +1,115 @@
+"""A mounted repository as a session works in it: what is staged, and putting it back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fusefs.contract.errors import NotFound, NothingToCommit, ReadOnly
+from fusefs.contract.levels import Level
+from fusefs.contract.paths import Path, is_at_or_below, render
+from fusefs.session.ignores import Ignores
+from fusefs.session.session import Session
+from fusefs.store.instance import Instance
+from fusefs.store.mounts import MountSpec
+from fusefs.tree.repository_changes import Changed, Changes
+from fusefs.tree.repository_tree import RepositoryTree
+from fusefs.tree.repository_trees import edit_tree
+
+
+class Repository:
+    """The working copy that a session has of one mounted repository.
+
+    Attributes:
+        session: who works in it.
+        mount, spec: where the repository is mounted, and what it is.
+        tree: the working copy.
+    """
+
+    def __init__(self, session: Session, path: str | bytes) -> None:
+        """Find the repository that `path` is in.
+
+        Raises:
+            ContractError: the path cannot be seen, or is in no repository.
+        """
+        self.session = session
+        wanted = session.resolve(path)
+        cursor = session.view.rules.cursor(wanted)
+        if not (cursor.visible or cursor.passage):
+            raise cursor.unseen(wanted)
+        mounts = session.view.instance.mounts.all()
+        mount = next((where for where in mounts if is_at_or_below(wanted, where)), None)
+        backend = None if mount is None else session.view.tree.resolve(mount).backend
+        if mount is None or not isinstance(backend, RepositoryTree):
+            raise NothingToCommit(render(wanted))
+        self.mount: Path = mount
+        self.spec: MountSpec = mounts[mount]
+        self.tree = backend
+        self.path: Path = wanted[len(mount) :]
+        backend.follow()
+
+    @property
+    def instance(self) -> Instance:
+        """The instance."""
+        return self.session.view.instance
+
+    def absolute(self, path: Path) -> str:
+        """Return the path in the tree of a path in the repository."""
+        return render((*self.mount, *path))
+
+    def level(self, path: Path) -> Level:
+        """Return the session's level on a path in the repository."""
+        return self.session.view.rules.cursor((*self.mount, *path)).level
+
+    def changes(self, below: Iterable[Path] = ((),)) -> list[Changed]:
+        """Return what is staged at or below paths, as far as the session sees it.
+
+        New files that a ``.gitignore`` names are left out.
+        """
+        tops = tuple(below)
+        ignores = Ignores(self.session, self.mount)
+        with self.instance.kv.read() as txn:
+            return [
+                changed
+                for changed in Changes(self.instance, self.tree, txn).all()
+                if any(is_at_or_below(changed.path, top) for top in tops)
+                and self.level(changed.path) >= Level.RO
+                and not (changed.old is None and changed.path in ignores)
+            ]
+
+    def write_tree(self, changes: Iterable[Changed]) -> bytes:
+        """Return the id of a tree that is the base with `changes` made, all of it written."""
+        with self.instance.kv.read() as txn:
+            writer = Changes(self.instance, self.tree, txn)
+            edits = {
+                changed.path: None if changed.node is None else writer.write_blob(changed.node)
+                for changed in changes
+            }
+        return edit_tree(self.tree.objects, self.base, edits)
+
+    @property
+    def base(self) -> bytes:
+        """The tree that changes are counted from."""
+        return self.tree.objects.tree_of(self.tree.copy.base)
+
+    def diff(self, below: Iterable[Path] = ((),)) -> bytes:
+        """Return what is staged as a patch to the base, as git-diff(1) shows it."""
+        staged = self.write_tree(self.changes(below))
+        return self.tree.objects.patch(self.base, staged)
+
+    def restore(self, below: Path) -> list[Path]:
+        """Put back what the base has at or below a path; return what was put back.
+
+        Raises:
+            ContractError: nothing is changed there, or the session may not change it.
+        """
+        changes = self.changes([below])
+        if not changes:
+            raise NotFound(self.absolute(below))
+        for changed in changes:
+            if self.level(changed.path) < Level.STAGE:
+                raise ReadOnly(self.absolute(changed.path))
+        with self.instance.kv.write() as txn:
+            edits = {changed.path: changed.old for changed in changes}
+            self.tree.rewrite(txn, edits, self.session.view.actor, self.mount, prune=False)
+        self.instance.commit()
+        return [changed.path for changed in changes]
