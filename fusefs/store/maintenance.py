@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from fusefs.contract.kinds import Kind
 from fusefs.store import journal, keys, nodes, orphans, trash
@@ -16,7 +15,7 @@ from fusefs.store.kv import Reader, after_prefix
 from fusefs.store.publish import publish_draft, publish_scratch
 from fusefs.store.records import State, unpack
 from fusefs.store.retention import is_retained
-from fusefs.store.scratch import scratch_record
+from fusefs.store.scratch import scratch_record, scratch_records
 from fusefs.store.trash_can import TrashCan
 
 _QUIET = 60 * 10**9
@@ -158,9 +157,7 @@ def _sweep_large(instance: Instance, marks: _Marks, report: GcReport) -> None:
 def _sweep_strays(instance: Instance, report: GcReport) -> None:
     """Remove scratch files without a record: copies that were never used, leftovers."""
     with instance.kv.write(freeing=True) as txn:
-        known: set[Path] = set()
-        for _, raw in txn.range(keys.SCRATCHES, after_prefix(keys.SCRATCHES)):
-            known.add(instance.scratches.path(keys.to_number(raw)))
+        known = {instance.scratches.path(found.serial) for _, found in scratch_records(txn)}
         cutoff = time.time() - _QUIET / 10**9
         for file in instance.scratches.files():
             if file not in known and file.stat().st_mtime < cutoff:

@@ -31,7 +31,7 @@ from fusefs.store.kv import Reader, after_prefix
 from fusefs.store.kv_copy import FrozenStore, drop_keys
 from fusefs.store.records import Record, State, unpack
 from fusefs.store.retention import retained
-from fusefs.store.scratch import ScratchFiles, scratch_record
+from fusefs.store.scratch import ScratchFiles, scratch_record, scratch_records
 from fusefs.store.trash_can import TrashCan
 from fusefs.tree.backup_folder import FOLDERS, check_earlier, check_place, write_marker
 from fusefs.tree.host_copy import copy_entry
@@ -176,6 +176,7 @@ class _Copying:
                 frozen = held.enter_context(self._instance.freeze(partial(self._hold, scratches)))
                 changed = self._copy_scratches(scratches)
                 if changed and left and time.monotonic() < give_up:
+                    time.sleep(_TICK / 10**9)
                     continue
                 self.report.being_written = [_path(frozen.reader, node) for node in changed]
                 yield frozen
@@ -184,9 +185,8 @@ class _Copying:
     def _hold(self, scratches: list[_OpenScratch], txn: Reader) -> None:
         """Open every scratch file of a snapshot; where the file system can, an exact clone."""
         can_clone = True
-        for key, raw in txn.range(keys.SCRATCHES, after_prefix(keys.SCRATCHES)):
-            serial = keys.to_number(raw)
-            path = self._instance.scratches.path(serial)
+        for node, found in scratch_records(txn):
+            path = self._instance.scratches.path(found.serial)
             try:
                 fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:
@@ -197,8 +197,7 @@ class _Copying:
             if copy is not None:
                 os.close(fd)
                 fd = copy
-            node = keys.to_number(key[1:])
-            scratches.append(_OpenScratch(node, serial, fd, status, copy is not None))
+            scratches.append(_OpenScratch(node, found.serial, fd, status, copy is not None))
 
     def _copy_scratches(self, scratches: list[_OpenScratch]) -> list[int]:
         """Copy scratch files; return the nodes of those that changed since the snapshot."""
