@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 import click
 
 from fusefs.tools.cli.options import HOST_PATH, Options, common_options, open_instance
-from fusefs.tools.cli.output import Status, human_size, say, say_json
+from fusefs.tools.cli.output import (
+    CommandFailed,
+    Failure,
+    Status,
+    describe_os_error,
+    human_size,
+    say,
+    say_json,
+)
 
 if TYPE_CHECKING:
     from fusefs.store.instance import Instance
@@ -48,7 +56,11 @@ def backup_command(ctx: click.Context, folder: Path) -> None:
     options = ctx.ensure_object(Options)
     with open_instance(options) as instance, _progress("Backing up") as progress:
         _keep_out_of_views(instance, folder)
-        report = backup(instance, folder, progress=progress)
+        try:
+            report = backup(instance, folder, progress=progress)
+        except OSError as error:
+            state = "An earlier backup there is as it was."
+            raise _failed("Not backed up", error, state) from error
     if options.json:
         document = asdict(report)
         document["bound"] = [{"path": path, "source": source} for path, source in report.bound]
@@ -56,6 +68,11 @@ def backup_command(ctx: click.Context, folder: Path) -> None:
     else:
         _say_backup(report)
     ctx.exit(Status.REFUSED if report.missing else Status.OK)
+
+
+def _failed(what: str, error: OSError, state: str) -> CommandFailed:
+    text = f"{what}: {describe_os_error(error)}. {state}"
+    return CommandFailed(Failure("FS_IO", text, Status.FAILED))
 
 
 def _say_backup(report: BackupReport) -> None:
@@ -127,10 +144,12 @@ def restore_command(ctx: click.Context, backup: Path) -> None:
     try:
         with _progress("Restoring") as progress:
             report = restore(backup, options.folder, progress=progress)
+    except OSError as error:
+        raise _failed("Not restored", error, "The instance's folder is as it was.") from error
     except DamagedBackup as damage:
         if options.json:
-            error = {"code": "FS_DAMAGED", "text": str(damage), "problems": damage.problems}
-            say_json({"error": error})
+            failure = {"code": "FS_DAMAGED", "text": str(damage), "problems": damage.problems}
+            say_json({"error": failure})
         else:
             _say_some("Damaged", damage.problems)
             say(str(damage), err=True)
