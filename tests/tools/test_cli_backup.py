@@ -60,16 +60,20 @@ def test_a_backup_does_not_go_into_a_view(cli: Cli, mount: Mount, tmp_path: Path
 
 
 def test_a_full_disk(cli: Cli, small_disk: Path, tmp_path: Path) -> None:
-    cli("write", "/first", stdin=os.urandom(30 << 20))
+    cli("write", "/first", stdin=os.urandom(4 << 20))
     cli("backup", small_disk / "b")
-    cli("write", "/second", stdin=os.urandom(70 << 20))
+    free = shutil.disk_usage(small_disk).free
+    with (small_disk / "filler").open("wb") as filler:
+        os.posix_fallocate(filler.fileno(), 0, free - (3 << 20))
+    cli("write", "/second", stdin=os.urandom(4 << 20))
     failed = cli("backup", small_disk / "b", expect=4)
     assert "No space left on device" in failed.err
     assert "earlier backup" in failed.err
-    assert sorted(path.name for path in small_disk.iterdir()) == ["b", "lost+found"]
-    copy = Cli(small_disk / "b")
-    assert "No problems" in copy("check").out
-    assert copy("ls", "/").out == "first\n"
+    assert sorted(path.name for path in small_disk.iterdir()) == ["b", "filler", "lost+found"]
     restored = Cli(small_disk / "r")
     assert "No space" in restored("restore", small_disk / "b", expect=4).err
     assert not restored.instance.exists()
+    (small_disk / "filler").unlink()
+    copy = Cli(small_disk / "b")
+    assert "No problems" in copy("check").out
+    assert copy("ls", "/").out == "first\n"

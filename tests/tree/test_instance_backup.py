@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import signal
@@ -24,6 +25,7 @@ from fusefs.store.instance import Instance, InstanceError
 from fusefs.store.maintenance import collect
 from fusefs.store.retention import retained
 from fusefs.store.trash_can import TrashCan
+from fusefs.tree import host_calls
 from fusefs.tree.backup_folder import MARKER
 from fusefs.tree.instance_backup import BackupProgress, backup
 from fusefs.tree.instance_restore import DamagedBackup, restore
@@ -175,6 +177,16 @@ def test_nothing_goes_while_a_backup_reads(instance: Instance, tmp_path: Path) -
     assert os.listdir(instance.folder / "trash") == []
 
 
+def test_what_is_collected_meanwhile_is_in_it(instance: Instance, tmp_path: Path) -> None:
+    def collect_now(progress: BackupProgress) -> None:
+        if progress.step == "contents" and not progress.done:
+            Session(instance).write("/d/big", b"")
+            collect(instance)
+
+    backup(instance, tmp_path / "b", progress=collect_now)
+    assert read(tmp_path / "b", "/d/big") == BIG
+
+
 def test_the_last_words_of_a_dead_process_are_in_it(instance: Instance, tmp_path: Path) -> None:
     code = (
         "import os, signal\n"
@@ -260,6 +272,23 @@ def test_an_interrupted_backup_leaves_the_earlier_one(instance: Instance, tmp_pa
     with pytest.raises(KeyboardInterrupt):
         backup(instance, tmp_path / "b", progress=interrupt)
     assert (tmp_path / "b" / MARKER).read_text() == before
+    assert sorted(os.listdir(tmp_path)) == ["b", "i"]
+    assert problems(tmp_path / "b") == []
+
+
+def test_where_folders_cannot_be_exchanged(
+    instance: Instance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on NFS: in steps, of which the next backup undoes what is half done."""
+
+    def refuse(*arguments: object) -> None:
+        raise OSError(errno.EINVAL, "not here")
+
+    monkeypatch.setattr(host_calls, "renameat2", refuse)
+    backup(instance, tmp_path / "b")
+    (tmp_path / "b").rename(tmp_path / ".b.old")
+    Session(instance).write("/more", b"")
+    assert backup(instance, tmp_path / "b").objects_kept == 1
     assert sorted(os.listdir(tmp_path)) == ["b", "i"]
     assert problems(tmp_path / "b") == []
 
