@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NPM_STAMP := tests/forge/node_modules/.installed
 
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo test torture lint bench clean
 
 help:
 	@echo "make demo    show the access rules at work on two mounted sessions"
 	@echo "make test    run every test"
+	@echo "make torture kill mounts under load for 100 rounds, look what is lost (takes minutes)"
 	@echo "make lint    ruff, mypy --strict, and the import rule of the rooms"
 	@echo "make bench   compare with a plain directory, bindfs and plain pyfuse3 (takes long)"
 	@echo "make setup   install what is missing, make $(VENV)"
@@ -34,6 +35,10 @@ demo: setup
 
 test: setup
 	@$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# TORTURE holds options, for example `make torture TORTURE="--rounds 500 --seed 7"`.
+torture: setup
+	@$(BIN)/python -m tests.mount.torture $(TORTURE)
 
 lint: setup
 	$(BIN)/ruff check .

@@ -139,6 +139,21 @@ def mount(cli: Cli, tmp_path: Path) -> Iterator[Mount]:
         unmount(mountpoint)
 
 
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 96 MB."""
+    if os.geteuid() != 0:
+        pytest.skip("only root mounts a disk of its own")
+    image, top = tmp_path / "image", tmp_path / "disk"
+    with image.open("wb") as file:
+        file.truncate(96 << 20)
+    subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], check=True)
+    top.mkdir()
+    subprocess.run(["mount", "-o", "loop", image, top], check=True)
+    yield top
+    subprocess.run(["umount", top], check=True)
+
+
 def unmount(mountpoint: Path) -> None:
     """Unmount `mountpoint` if it is still mounted, dead or alive."""
     if str(mountpoint) in mountpoints():

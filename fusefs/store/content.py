@@ -57,7 +57,8 @@ class ContentStore:
         """Make the file `source` (synced, never written again) the content of `sha256`.
 
         Called with the writer lock held, so that the collector cannot take it away between
-        here and the record that refers to it. The file keeps its old name as well.
+        here and the record that refers to it. The file keeps its old name as well, and is
+        read-only from here on: that tells whoever finds it without such a record.
         """
         target = self.path(sha256)
         if target.exists():

@@ -123,7 +123,7 @@ class BindTable:
     def all(self) -> dict[Path, BindSpec]:
         """Return everything that is bound."""
         with self._instance.kv.read() as txn:
-            return _binds_in(txn)
+            return binds_in(txn)
 
     def put(self, path: Path, spec: BindSpec, actor: str) -> None:
         """Bind `spec` at `path`."""
@@ -139,7 +139,7 @@ class BindTable:
 
     def _change(self, path: Path, spec: BindSpec | None, actor: str) -> None:
         with self._instance.kv.write() as txn:
-            binds = _binds_in(txn)
+            binds = binds_in(txn)
             if spec is None:
                 del binds[path]
             else:
@@ -150,7 +150,8 @@ class BindTable:
         self._instance.commit()
 
 
-def _binds_in(txn: Reader) -> dict[Path, BindSpec]:
+def binds_in(txn: Reader) -> dict[Path, BindSpec]:
+    """Return everything that is bound, as `txn` has it."""
     raw = txn.get(keys.META_BINDS)
     if raw is None:
         return {}

@@ -312,10 +312,16 @@ class OpenNode:
         """Begin the node's scratch, or join the one it has."""
         found = scratch_record(txn, self.id)
         if found is not None and located.record.content_state == State.SCRATCH:
-            self._scratch = self._instance.scratches.join(found.serial)
-            put_scratch_record(txn, self.id, found._replace(joined=found.joined + 1))
-            return
-        base: Path | bytes = small if small is not None else self._take_copy(located.record)
+            scratch = self._instance.scratches.join(found.serial)
+            if not scratch.is_content:
+                self._scratch = scratch
+                put_scratch_record(txn, self.id, found._replace(joined=found.joined + 1))
+                return
+            scratch.close()
+            size = scratch.path.stat().st_size
+            base: Path | bytes = self._instance.scratches.copy(scratch.path, size)
+        else:
+            base = small if small is not None else self._take_copy(located.record)
         serial = nodes.new_id(txn)
         self._scratch = self._instance.scratches.begin(serial, base)
         put_scratch_record(txn, self.id, ScratchRecord(serial, 1))

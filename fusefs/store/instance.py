@@ -20,6 +20,7 @@ import fcntl
 import os
 import secrets
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -33,7 +34,8 @@ from fusefs.store.bell import Bell
 from fusefs.store.content import ContentStore
 from fusefs.store.definitions import BindTable, SessionTable
 from fusefs.store.journal import Journal
-from fusefs.store.kv import KV, Writer
+from fusefs.store.kv import KV, Reader, Writer
+from fusefs.store.kv_copy import FrozenStore
 from fusefs.store.lmdb_file import complete
 from fusefs.store.lmdb_kv import LmdbKV
 from fusefs.store.mounts import MountTable
@@ -207,6 +209,10 @@ class Instance:
         self._lmdb.commit()
         self._tell_others()
 
+    def freeze(self, note: Callable[[Reader], None]) -> FrozenStore:
+        """Return the ordered store with all that is acknowledged by now; see `LmdbKV.freeze`."""
+        return FrozenStore(self._lmdb.freeze(note), self._lmdb.sizes()[1])
+
     def _tell_others(self) -> None:
         """Ring for what was committed, or written to scratch files."""
         if self._journal_rung:
@@ -249,6 +255,11 @@ class Instance:
     def sizes(self) -> tuple[int, int]:
         """Return (bytes used, bytes reserved) of the ordered store."""
         return self._lmdb.sizes()
+
+
+def in_use(folder: Path) -> bool:
+    """Tell whether any process has the instance in `folder` open, without opening it."""
+    return any(_is_locked(file) for file in (folder / "run").glob("process.*"))
 
 
 def _life_name(process: int) -> str:

@@ -162,6 +162,18 @@ def last(txn: Reader) -> int:
     return keys.to_number(txn.get(keys.META_JOURNAL) or bytes(8))
 
 
+def head(txn: Reader) -> tuple[int, bytes]:
+    """Return number and hash of the newest record; the hash stands for all records up to it."""
+    raw = txn.get(keys.META_JOURNAL) or keys.number(0) + _NO_CHAIN
+    return keys.to_number(raw), raw[8:]
+
+
+def hash_at(txn: Reader, seq: int) -> bytes | None:
+    """Return the hash of the record `seq`, None where there is no such record."""
+    raw = txn.get(keys.JOURNAL + keys.number(seq)) if seq else _NO_CHAIN
+    return None if raw is None else raw[-_CHAIN_BYTES:]
+
+
 def records_after(txn: Reader, seq: int) -> Iterator[JournalRecord]:
     """Yield the records after `seq`, oldest first."""
     start = keys.JOURNAL + keys.number(seq + 1)

@@ -1,16 +1,24 @@
-"""A look at LMDB's file before it is mapped: reading past its end would kill with SIGBUS."""
+"""LMDB's file and the file system below it: is it whole, and why was a write refused.
+
+The file is looked at before it is mapped: reading past its end would kill with SIGBUS.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from pathlib import Path
+
+import lmdb
 
 _PAGE_HEADER = 16
 _META = struct.Struct("<IIQQ" + "IHHQQQQQ" * 2 + "QQ")
 _MAGIC = 0xBEEFC0DE
 _SIZES = (4096, 8192, 16384, 32768, 65536)
 _MOST_UNWRITTEN = 64 << 20
+_FULL_BELOW = 4 << 20
+_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS)
 
 
 def complete(path: Path) -> bool:
@@ -41,3 +49,15 @@ def _needed(fd: int) -> int:
         if fields[0] == _MAGIC and page_size in _SIZES and transaction > newest:
             newest, needed = transaction, (last_page + 1) * page_size
     return needed
+
+
+def as_os_error(error: lmdb.Error, folder: Path) -> OSError:
+    """Return what the system refused; LMDB calls a write that came out short EIO."""
+    number = next((n for n in _DISK_ERRNOS if os.strerror(n) in str(error)), None)
+    if number is None:
+        return OSError(errno.EIO, f"the store failed: {error}")
+    if number == errno.EIO:
+        free = os.statvfs(folder)
+        if free.f_bavail * free.f_frsize < _FULL_BELOW:
+            number = errno.ENOSPC
+    return OSError(number, os.strerror(number))

@@ -9,7 +9,6 @@ open batch, which `commit` makes durable a few milliseconds later.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import time
@@ -22,6 +21,8 @@ from typing import ClassVar, Self, cast
 
 import lmdb
 
+from fusefs.store.kv import Reader
+from fusefs.store.lmdb_file import as_os_error
 from fusefs.store.redo import RedoLog, WriteSet
 from fusefs.store.reserve import ACKNOWLEDGED_BYTES, REMOVALS_BYTES, Reserve
 from fusefs.store.writer_lock import WriterLock
@@ -35,11 +36,9 @@ _BATCH_SECONDS = 0.005
 _LONGEST_BATCH_SECONDS = 0.025
 _LONGEST_BATCH_ALONE = 0.1
 _BATCH_BYTES = 4 << 20
-_FULL_BELOW = 4 << 20
-_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS)
 
 
-class _Snapshot:
+class Snapshot:
     """A reader over an LMDB transaction."""
 
     __slots__ = ("_txn", "get")
@@ -72,12 +71,12 @@ class _ReadTransaction:
         self._kv = kv
         self._own: lmdb.Transaction | None = None
 
-    def __enter__(self) -> _Snapshot:
+    def __enter__(self) -> Snapshot:
         batch = self._kv.batch
         if batch is not None:
-            return _Snapshot(batch)
+            return Snapshot(batch)
         self._own = self._kv.begin(write=False)
-        return _Snapshot(self._own)
+        return Snapshot(self._own)
 
     def __exit__(self, *exc: object) -> None:
         if self._own is not None:
@@ -118,7 +117,7 @@ class _WriteTransaction:
         self.writes[key] = None
 
     def range(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        base = _Snapshot(self._txn).range(start, end)
+        base = Snapshot(self._txn).range(start, end)
         written = {key: value for key, value in self.writes.items() if start <= key < end}
         if not written:
             return base
@@ -128,7 +127,7 @@ class _WriteTransaction:
 
     def last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
         if not any(start <= key < end for key in self.writes):
-            return _Snapshot(self._txn).last(start, end)
+            return Snapshot(self._txn).last(start, end)
         return next(iter(deque(self.range(start, end), maxlen=1)), None)
 
 
@@ -272,6 +271,33 @@ class LmdbKV:
         info, stat = self._env.info(), self._env.stat()
         return (info["last_pgno"] + 1) * stat["psize"], info["map_size"]
 
+    def freeze(self, note: Callable[[Reader], None]) -> lmdb.Transaction:
+        """Begin a snapshot of everything that is acknowledged by now, in any process.
+
+        Args:
+            note: called with the snapshot while nobody else can write; it must be quick.
+
+        Raises:
+            TimeoutError: another process kept the writer lock past the deadline.
+            OSError: what was acknowledged cannot be committed.
+        """
+        while True:
+            self.commit()
+            self.enter_batch()
+            try:
+                # Where a process died, its mutations were replayed: they must be committed first.
+                if not self._batch_writes:
+                    snapshot = self.begin(write=False)
+                    try:
+                        note(Snapshot(snapshot))
+                    except BaseException:
+                        snapshot.abort()
+                        raise
+                    return snapshot
+            finally:
+                self._inside = False
+                self.commit()
+
     # The transactions above come through these.
 
     def begin(self, *, write: bool) -> lmdb.Transaction:
@@ -402,12 +428,4 @@ class LmdbKV:
             self._apply(writes)
 
     def _as_os_error(self, error: lmdb.Error) -> OSError:
-        """Return what the system refused; LMDB calls a write that came out short EIO."""
-        number = next((n for n in _DISK_ERRNOS if os.strerror(n) in str(error)), None)
-        if number is None:
-            return OSError(errno.EIO, f"the store failed: {error}")
-        if number == errno.EIO:
-            free = os.statvfs(self._folder)
-            if free.f_bavail * free.f_frsize < _FULL_BELOW:
-                number = errno.ENOSPC
-        return OSError(number, os.strerror(number))
+        return as_os_error(error, self._folder)

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from fusefs.contract.kinds import Kind
 from fusefs.store import journal, keys, nodes, orphans, trash
@@ -15,7 +14,8 @@ from fusefs.store.instance import Instance
 from fusefs.store.kv import Reader, after_prefix
 from fusefs.store.publish import publish_draft, publish_scratch
 from fusefs.store.records import State, unpack
-from fusefs.store.scratch import scratch_record
+from fusefs.store.retention import is_retained
+from fusefs.store.scratch import scratch_record, scratch_records
 from fusefs.store.trash_can import TrashCan
 
 _QUIET = 60 * 10**9
@@ -24,7 +24,11 @@ _CHUNK = 500
 
 @dataclass(slots=True)
 class GcReport:
-    """What a collection did. Sizes in bytes."""
+    """What a collection did. Sizes in bytes.
+
+    Attributes:
+        contents_left_to_backup: what could go, but not while a backup is being made.
+    """
 
     published: int = 0
     trash_purged: int = 0
@@ -32,6 +36,7 @@ class GcReport:
     contents_removed: int = 0
     bytes_removed: int = 0
     stray_files: int = 0
+    contents_left_to_backup: int = 0
 
 
 Progress = Callable[[str], None]
@@ -139,7 +144,11 @@ def _sweep_large(instance: Instance, marks: _Marks, report: GcReport) -> None:
             continue
         with instance.kv.write(freeing=True) as txn:
             marks.catch_up(txn)
-            if sha256 not in marks:
+            if sha256 in marks:
+                continue
+            if is_retained(instance.folder):
+                report.contents_left_to_backup += 1
+            else:
                 report.bytes_removed += file.stat().st_size
                 file.unlink()
                 report.contents_removed += 1
@@ -148,14 +157,14 @@ def _sweep_large(instance: Instance, marks: _Marks, report: GcReport) -> None:
 def _sweep_strays(instance: Instance, report: GcReport) -> None:
     """Remove scratch files without a record: copies that were never used, leftovers."""
     with instance.kv.write(freeing=True) as txn:
-        known: set[Path] = set()
-        for _, raw in txn.range(keys.SCRATCHES, after_prefix(keys.SCRATCHES)):
-            known.add(instance.scratches.path(keys.to_number(raw)))
+        known = {instance.scratches.path(found.serial) for _, found in scratch_records(txn)}
         cutoff = time.time() - _QUIET / 10**9
         for file in instance.scratches.files():
             if file not in known and file.stat().st_mtime < cutoff:
                 file.unlink()
                 report.stray_files += 1
+    if is_retained(instance.folder):
+        return
     for entry in os.listdir(instance.folder / "trash"):
         with instance.kv.read() as txn:
             if trash.get(txn, int(entry, 16)) is None:

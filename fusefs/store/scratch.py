@@ -13,15 +13,17 @@ import contextlib
 import fcntl
 import os
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from fusefs.store import keys
 from fusefs.store.content import CHUNK, hash_file
-from fusefs.store.kv import Reader, Writer
+from fusefs.store.kv import Reader, Writer, after_prefix
 
 _RECORD = struct.Struct("<QQ")
 _FICLONE = 0x40049409
+_WRITABLE = 0o200
 
 
 class ScratchRecord(NamedTuple):
@@ -40,18 +42,30 @@ def scratch_record(txn: Reader, node_id: int) -> ScratchRecord | None:
     return None if raw is None else ScratchRecord._make(_RECORD.unpack(raw))
 
 
+def scratch_records(txn: Reader) -> Iterator[tuple[int, ScratchRecord]]:
+    """Yield the nodes that have a scratch, with its record."""
+    for key, raw in txn.range(keys.SCRATCHES, after_prefix(keys.SCRATCHES)):
+        yield keys.to_number(key[1:]), ScratchRecord._make(_RECORD.unpack(raw))
+
+
 def put_scratch_record(txn: Writer, node_id: int, record: ScratchRecord) -> None:
     """Store the scratch record of a node."""
     txn.put(keys.scratch(node_id), _RECORD.pack(*record))
 
 
 class Scratch:
-    """A scratch file this process writes, with its shared lock."""
+    """A scratch file this process writes, with its shared lock.
+
+    Attributes:
+        is_content: it was made content, and whoever did died before the record said so: it must
+            not be written, for the content's name leads to the same file.
+    """
 
     def __init__(self, path: Path, serial: int, fd: int) -> None:
         self.path = path
         self.serial = serial
         self.fd = fd
+        self.is_content = not os.fstat(fd).st_mode & _WRITABLE
 
     def try_own(self) -> bool:
         """Try to become the only user; on failure this process is no user any more."""
@@ -95,7 +109,8 @@ class ScratchFiles:
             BlockingIOError: it is being published by somebody outside a transaction.
         """
         path = self.path(serial)
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        is_writable = os.stat(path).st_mode & _WRITABLE
+        fd = os.open(path, (os.O_RDWR if is_writable else os.O_RDONLY) | os.O_CLOEXEC)
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -136,8 +136,14 @@ def _run(txn: Reader, directory: int) -> _Run | None:
 
 def forget(txn: Writer, entry: TrashRecord) -> None:
     """Remove a trash record (its node was restored or dropped)."""
-    txn.delete(keys.TRASHED + keys.number(entry.id))
-    txn.delete(keys.TRASHED_FROM + keys.number(entry.parent) + keys.number(entry.id))
+    for key in keys_of(entry.id, entry.parent):
+        txn.delete(key)
+
+
+def keys_of(trash_id: int, parent: int) -> tuple[bytes, bytes]:
+    """Return the keys of a trash record, whose `parent` is 0 where it is of a host directory."""
+    number = keys.number(trash_id)
+    return keys.TRASHED + number, keys.TRASHED_FROM + keys.number(parent) + number
 
 
 def get(txn: Reader, trash_id: int) -> TrashRecord | None:

@@ -14,6 +14,7 @@ from fusefs.store import journal, keys, nodes, orphans, trash
 from fusefs.store.files import current
 from fusefs.store.instance import Instance
 from fusefs.store.journal import Op
+from fusefs.store.retention import is_retained
 from fusefs.store.trash import TrashRecord
 
 MAX_AGE = 30 * 24 * 3600
@@ -97,7 +98,9 @@ class TrashCan:
         self.remove_payload(entry.id)
 
     def remove_payload(self, trash_id: int) -> None:
-        """Remove a payload folder with whatever it holds."""
+        """Remove a payload folder with whatever it holds; `collect` does, if a backup reads it."""
+        if is_retained(self._instance.folder):
+            return
         shutil.rmtree(self.payload_folder(trash_id), ignore_errors=True)
 
     # Emptying.

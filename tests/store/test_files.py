@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -97,6 +98,18 @@ def test_content_that_nobody_refers_to_is_collected(instance: Instance) -> None:
     report = collect(instance)
     assert report.contents_removed == 4
     assert (check(instance).contents, check(instance).problems) == (2, [])
+
+
+def test_a_large_file_that_stays_open_is_no_leftover(instance: Instance) -> None:
+    tree = StoreTree(instance)
+    file = tree.open_file(make(tree), write=True)
+    file.write(0, b"y" * (INLINE_MAX + 5))
+    (scratch,) = (instance.folder / "scratch").iterdir()
+    os.utime(scratch, (0, 0))
+    assert collect(instance).stray_files == 0
+    close(file)
+    assert check(instance).problems == []
+    assert read_all(tree.open_file(file.node().key, write=False)) == b"y" * (INLINE_MAX + 5)
 
 
 def test_a_scratch_that_a_dead_process_left_is_published(tmp_path: Path) -> None:
@@ -287,3 +300,36 @@ class TwoProcesses(RuleBasedStateMachine):
 
 TestTwoProcesses = TwoProcesses.TestCase
 TestTwoProcesses.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+
+
+def test_content_of_a_process_that_died_before_it_said_so_is_not_written_to(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "i"
+    Instance.init(folder).close()
+    code = (
+        "import os, signal\n"
+        "from tests.store.test_files import INLINE_MAX, Instance, StoreTree, close, make\n"
+        "from fusefs.store.content import ContentStore\n"
+        "adopt = ContentStore.adopt\n"
+        "def dying(*arguments):\n"
+        "    adopt(*arguments)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "ContentStore.adopt = dying\n"
+        f"tree = StoreTree(Instance.open({str(folder)!r}, deferred=True))\n"
+        "file = tree.open_file(make(tree), write=True)\n"
+        "file.write(0, b'y' * (INLINE_MAX + 5))\n"
+        "close(file)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
+    with Instance.open(folder) as instance:
+        tree = StoreTree(instance)
+        assert check(instance).contents == 1
+        file = tree.open_file(tree.lookup(tree.root().key, b"f").key, write=True)
+        file.write(0, b"z")
+        assert read_all(file) == b"z" + b"y" * (INLINE_MAX + 4)
+        assert check(instance).problems == []
+        close(file)
+        assert read_all(tree.open_file(file.node().key, write=False))[:2] == b"zy"
+        report = check(instance)
+        assert (report.contents, report.problems) == (2, [])

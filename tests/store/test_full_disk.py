@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,21 +14,6 @@ from fusefs.store.check import check
 from fusefs.store.instance import Instance
 from fusefs.store.maintenance import collect
 from fusefs.store.trash_can import TrashCan
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 96 MB."""
-    if os.geteuid() != 0:
-        pytest.skip("only root mounts a disk of its own")
-    image, top = tmp_path / "image", tmp_path / "disk"
-    with image.open("wb") as file:
-        file.truncate(96 << 20)
-    subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], check=True)
-    top.mkdir()
-    subprocess.run(["mount", "-o", "loop", image, top], check=True)
-    yield top
-    subprocess.run(["umount", top], check=True)
 
 
 @pytest.mark.parametrize("deferred", [False, True])

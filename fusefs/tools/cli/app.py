@@ -18,7 +18,8 @@ _SECTIONS = {
     "Instance": ("init", "import", "export", "bind", "unbind"),
     "Sessions": ("session", "mount", "mounts", "umount", "explain"),
     "Tree": ("ls", "cat", "stat", "write", "mkdir", "mv", "rm"),
-    "Care": ("log", "trash", "check", "gc", "doctor", "conformance", "completion"),
+    "Care": ("log", "trash", "check", "gc", "backup", "restore"),
+    "Program": ("doctor", "conformance", "completion"),
 }
 
 _MODULES = {
@@ -43,6 +44,8 @@ _MODULES = {
     "trash": "care",
     "check": "care",
     "gc": "care",
+    "backup": "backup",
+    "restore": "backup",
     "doctor": "doctor",
     "conformance": "conformance",
     "completion": "completion",

@@ -1,0 +1,116 @@
+"""Copies of the ordered store: taken from one snapshot, and looked at without opening them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self, cast
+
+import lmdb
+
+from fusefs.store.kv import Reader
+from fusefs.store.lmdb_file import as_os_error
+from fusefs.store.lmdb_kv import Snapshot
+
+_CHUNK_BYTES = 8 << 20
+
+
+class FrozenStore:
+    """The ordered store as it was at one moment.
+
+    Close it soon: as long as it is there, the store's file grows by whatever is written.
+    """
+
+    def __init__(self, txn: lmdb.Transaction, map_bytes: int) -> None:
+        self._txn = txn
+        self._map_bytes = map_bytes
+        self.reader: Reader = Snapshot(txn)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self._txn.abort()
+
+    def copy_to(
+        self, folder: Path, *, without: bytes, progress: Callable[[int], None]
+    ) -> None:
+        """Write a durable ``data.mdb`` into `folder`, without free pages.
+
+        LMDB's own copying can neither be interrupted nor tell how far it is.
+
+        Args:
+            folder: where there is none yet.
+            without: keys that begin with this are left out.
+            progress: told how many bytes were copied since the last call.
+
+        Raises:
+            OSError: ENOSPC and the like.
+        """
+        with _opened_alone(folder, map_bytes=2 * self._map_bytes) as target:
+            for pairs, size in _chunks(self._txn, without):
+                with target.begin(write=True) as txn, txn.cursor() as cursor:
+                    cursor.putmulti(pairs, append=True)
+                progress(size)
+            target.sync(True)
+
+
+def _chunks(
+    txn: lmdb.Transaction, without: bytes
+) -> Iterator[tuple[list[tuple[bytes, bytes]], int]]:
+    """Yield all pairs in order, some at a time, with their size in bytes."""
+    pairs: list[tuple[bytes, bytes]] = []
+    size = 0
+    with txn.cursor() as cursor:
+        for key, value in cast("Iterator[tuple[bytes, bytes]]", iter(cursor)):
+            if key.startswith(without):
+                continue
+            pairs.append((key, value))
+            size += len(key) + len(value)
+            if size > _CHUNK_BYTES:
+                yield pairs, size
+                pairs, size = [], 0
+    if pairs:
+        yield pairs, size
+
+
+def drop_keys(folder: Path, keys: Iterable[bytes]) -> None:
+    """Remove keys from a copy that nobody has open."""
+    with _opened_alone(folder) as env:
+        with env.begin(write=True) as txn:
+            for key in keys:
+                txn.delete(key)
+        env.sync(True)
+
+
+@contextmanager
+def peek(folder: Path) -> Iterator[Reader]:
+    """Read a copy that nobody writes, and change nothing, not even lock files.
+
+    Raises:
+        OSError: it cannot be read, or is damaged (EIO).
+    """
+    try:
+        with (
+            lmdb.open(os.fspath(folder), readonly=True, lock=False, create=False) as env,
+            env.begin() as txn,
+        ):
+            yield Snapshot(txn)
+    except lmdb.Error as error:
+        raise as_os_error(error, folder) from error
+
+
+@contextmanager
+def _opened_alone(folder: Path, *, map_bytes: int = 0) -> Iterator[lmdb.Environment]:
+    try:
+        with lmdb.open(
+            os.fspath(folder), map_size=map_bytes, lock=False, sync=False, mode=0o600
+        ) as env:
+            yield env
+    except lmdb.Error as error:
+        raise as_os_error(error, folder) from error
