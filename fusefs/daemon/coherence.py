@@ -192,12 +192,18 @@ class Coherence:
         self._background.spawn(self._background.pin_orphans)
 
     def _bound(self, path: Path) -> None:
-        """Drop the name at which something was bound, or is not any more."""
-        if path:
-            for inode in self._inodes:
-                if inode.place.path == path[:-1]:
-                    self._notifier.entry(inode.number, path[-1])
-                    self._notifier.attributes(inode.number)
+        """Drop the name at which something was bound, or is not any more.
+
+        Nobody looks any further into what is not bound any more, also not who stands in it.
+        """
+        for inode in self._inodes:
+            place = inode.place
+            if path and place.path == path[:-1]:
+                self._notifier.entry(inode.number, path[-1])
+                self._notifier.attributes(inode.number)
+            if place.path == path and place.backend not in (None, self._tree.tree.store):
+                place.gone = place.bound is None or place.bound.backend is not place.backend
+                self._notifier.content(inode.number)
 
     # Rules.
 

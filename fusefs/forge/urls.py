@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from fusefs.contract.errors import InvalidArgument
+from fusefs.forge.secrets import mask
 
 _SCP = re.compile(r"(?:(?P<user>[^@/:\s]+)@)?(?P<host>\[[^\]/]+\]|[^@/:\s]+):(?P<path>.+)")
 _PROGRAM = re.compile(r"[^/]*::")
@@ -64,7 +65,7 @@ def parse(url: str) -> Remote:
         or "::" in url.split("/", maxsplit=1)[0]
         or not url.isprintable()
     ):
-        raise InvalidArgument(f"Not an address of a repository: {url!r}.")
+        raise InvalidArgument(f"Not an address of a repository: {mask(url)!r}.")
     if "://" not in url:
         scp = None if url.startswith((".", "/", "~")) else _SCP.fullmatch(url)
         if scp is None:
@@ -94,6 +95,8 @@ def parse(url: str) -> Remote:
             "Leave user and token out of the address: it is kept and shown. Put the token into "
             "GH_TOKEN, GITLAB_TOKEN or GITEA_TOKEN, or into git's credential helper."
         )
+    if parts.password is not None:
+        raise InvalidArgument("Leave the password out of the address: it is kept and shown.")
     if parts.query or parts.fragment:
         raise InvalidArgument("An address of a repository has no ? and no # in it.")
     host = (parts.hostname or "").lower()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from fusefs.contract.errors import NotFound, NothingToCommit, ReadOnly
+from fusefs.contract.errors import ContractError, NothingStaged, NotInRepository, ReadOnly
 from fusefs.contract.levels import Level
 from fusefs.contract.paths import Path, is_at_or_below, render
 from fusefs.session.ignores import Ignores
@@ -25,8 +25,19 @@ class Repository:
         tree: the working copy.
     """
 
-    def __init__(self, session: Session, path: str | bytes) -> None:
+    def __init__(
+        self,
+        session: Session,
+        path: str | bytes,
+        *,
+        outside: Callable[[str], ContractError] = NotInRepository,
+    ) -> None:
         """Find the repository that `path` is in.
+
+        Args:
+            session: who works in it.
+            path: any path in the repository, there or not.
+            outside: what is raised where there is none.
 
         Raises:
             ContractError: the path cannot be seen, or is in no repository.
@@ -40,7 +51,7 @@ class Repository:
         mount = next((where for where in mounts if is_at_or_below(wanted, where)), None)
         backend = None if mount is None else session.view.tree.resolve(mount).backend
         if mount is None or not isinstance(backend, RepositoryTree):
-            raise NothingToCommit(render(wanted))
+            raise outside(render(wanted))
         self.mount: Path = mount
         self.spec: MountSpec = mounts[mount]
         self.tree = backend
@@ -86,30 +97,49 @@ class Repository:
             }
         return edit_tree(self.tree.objects, self.base, edits)
 
+    def work_tree(self) -> bytes:
+        """Return the whole working copy as a tree, written: what the session does not see, or
+        git ignores, is in it, too."""
+        with self.instance.kv.read() as txn:
+            changes = list(Changes(self.instance, self.tree, txn).all())
+        return self.write_tree(changes)
+
     @property
     def base(self) -> bytes:
         """The tree that changes are counted from."""
         return self.tree.objects.tree_of(self.tree.copy.base)
 
-    def diff(self, below: Iterable[Path] = ((),)) -> bytes:
+    @property
+    def is_whole(self) -> bool:
+        """The session sees all of the repository. Commit ids, and whatever else is made of all of
+        it, are for such sessions alone (contract section 5)."""
+        return self.session.view.rules.cursor(self.mount).whole
+
+    def diff(self, below: Iterable[Path] = ((),), *, colour: bool = False) -> bytes:
         """Return what is staged as a patch to the base, as git-diff(1) shows it."""
         staged = self.write_tree(self.changes(below))
-        return self.tree.objects.patch(self.base, staged)
+        return self.tree.objects.patch(
+            self.base, staged, full_ids=not self.is_whole, colour=colour
+        )
 
-    def restore(self, below: Path) -> list[Path]:
+    def restore(self, below: Path, *, new: bool = False) -> list[Path]:
         """Put back what the base has at or below a path; return what was put back.
+
+        Args:
+            below: relative to the repository.
+            new: also remove files that the base does not have, for good.
 
         Raises:
             ContractError: nothing is changed there, or the session may not change it.
         """
-        changes = self.changes([below])
+        changes = [c for c in self.changes([below]) if new or c.old is not None]
         if not changes:
-            raise NotFound(self.absolute(below))
+            raise NothingStaged("restore", self.absolute(below))
         for changed in changes:
             if self.level(changed.path) < Level.STAGE:
                 raise ReadOnly(self.absolute(changed.path))
         with self.instance.kv.write() as txn:
             edits = {changed.path: changed.old for changed in changes}
-            self.tree.rewrite(txn, edits, self.session.view.actor, self.mount, prune=False)
+            self.tree.rewrite(txn, edits, self.session.view.actor, self.mount, prune=new)
         self.instance.commit()
         return [changed.path for changed in changes]

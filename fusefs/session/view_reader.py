@@ -400,6 +400,7 @@ _ERRORS: dict[int, Callable[[str], ContractError]] = {
     errno.ENOTDIR: NotADirectory,
     errno.EISDIR: IsADirectory,
     errno.ENOTEMPTY: DirectoryNotEmpty,
+    errno.EROFS: ReadOnly,
 }
 _ABOUT_PARENT = (errno.ENOENT, errno.ENOTDIR)
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
+from pathlib import Path as HostPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from fusefs.contract.kinds import Kind
@@ -60,17 +62,31 @@ class MountTable:
         """Mount `spec` at `path`."""
         self._change(path, spec, actor)
 
-    def remove(self, path: Path, actor: str) -> None:
+    def remove(
+        self, path: Path, actor: str, *, check: Callable[[Reader], None] = lambda txn: None
+    ) -> None:
         """Take the mount at `path` away, with all working copies of it.
+
+        Args:
+            path: where it is.
+            actor: who wants it.
+            check: raises what stands against it, in the same transaction.
 
         Raises:
             KeyError: there is none.
         """
-        self._change(path, None, actor)
+        self._change(path, None, actor, check)
 
-    def _change(self, path: Path, spec: MountSpec | None, actor: str) -> None:
+    def _change(
+        self,
+        path: Path,
+        spec: MountSpec | None,
+        actor: str,
+        check: Callable[[Reader], None] = lambda txn: None,
+    ) -> None:
         with self._instance.kv.write() as txn:
             mounts = mounts_in(txn)
+            check(txn)
             if spec is None:
                 _end_working_copies(txn, mounts[path].id)
                 del mounts[path]
@@ -84,6 +100,10 @@ class MountTable:
     def folder(self, spec: MountSpec) -> str:
         """Return where the clone of a mounted repository is kept."""
         return os.fspath(self._instance.folder / "repositories" / f"{spec.id:x}.git")
+
+    def worktrees(self, spec: MountSpec) -> HostPath:
+        """Return the folder of the git worktrees of a mounted repository."""
+        return self._instance.folder / "worktrees" / f"{spec.id:x}"
 
 
 def mounts_in(txn: Reader) -> dict[Path, MountSpec]:

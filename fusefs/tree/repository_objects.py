@@ -16,6 +16,8 @@ from typing import NamedTuple
 import pygit2
 from pygit2.enums import FileMode
 
+from fusefs.forge.git_process import run
+
 SMALL_BLOB = 4 << 20
 """Blobs up to this many bytes are read whole, at once."""
 
@@ -145,7 +147,11 @@ class RepositoryObjects:
         Raises:
             OSError: EIO where the clone does not have the blob.
         """
-        return _read(pygit2.Repository(self.folder).odb, blob)
+        try:
+            odb = pygit2.Repository(self.folder).odb
+        except pygit2.GitError:
+            raise _lost(blob) from None  # the mount was taken away
+        return _read(odb, blob)
 
     def write(self, data: bytes) -> bytes:
         """Write a blob and return its id."""
@@ -168,14 +174,39 @@ class RepositoryObjects:
             None, who, who, message, pygit2.Oid(raw=tree), above
         ).raw
 
-    def patch(self, old: bytes, new: bytes) -> bytes:
-        """Return how two trees differ, as git-diff(1) shows it."""
-        before, after = (self.repository[pygit2.Oid(raw=tree)] for tree in (old, new))
-        assert isinstance(before, pygit2.Tree)
-        assert isinstance(after, pygit2.Tree)
-        difference = before.diff_to_tree(after)
-        difference.find_similar()
-        return difference.patch.encode() if difference.patch else b""
+    def patch(
+        self, old: bytes, new: bytes, *, full_ids: bool = True, colour: bool = False
+    ) -> bytes:
+        """Return how two trees differ, as git-diff(1) shows it.
+
+        By git itself: libgit2's patches lose bytes that are not UTF-8.
+
+        Args:
+            old: a tree.
+            new: another one.
+            full_ids: show object ids whole: how far git shortens them tells of other objects.
+            colour: with a terminal's colours.
+
+        Raises:
+            ForgeError: git is not there, or takes too long.
+        """
+        ids = ["--full-index"] if full_ids else []
+        return self.git(
+            "diff-tree", "-r", "-p", "-M", "--binary", "--no-ext-diff", "--no-textconv",
+            f"--color={'always' if colour else 'never'}", *ids, old.hex(), new.hex(),
+        )  # fmt: skip
+
+    def git(self, *arguments: str) -> bytes:
+        """Return what a git command says that only reads.
+
+        Raises:
+            OSError: it failed.
+            ForgeError: git is not there, or takes too long.
+        """
+        output = run(list(arguments), repository=Path(self.folder))
+        if output.status != 0:
+            raise OSError(None, f"git {arguments[0]}: {output.err.strip()}")
+        return os.fsencode(output.out)
 
     def branch(self, name: str) -> bytes:
         """Return the commit that the remote's branch is at, as far as the clone knows.
@@ -187,6 +218,13 @@ class RepositoryObjects:
         if reference is None:
             raise OSError(errno.ENOENT, f"the repository has no branch {name}")
         return reference.peel(pygit2.Commit).id.raw
+
+    def is_in_history(self, commit: bytes, tip: bytes) -> bool:
+        """Tell whether `commit` is `tip` or one that it is built on; no unknown commit is."""
+        ours, theirs = pygit2.Oid(raw=commit), pygit2.Oid(raw=tip)
+        if self.repository.get(ours) is None:
+            return False
+        return ours == theirs or self.repository.descendant_of(theirs, ours)
 
     def note_branch(self, name: str, commit: bytes) -> None:
         """Note that the remote's branch is at `commit`."""

@@ -138,6 +138,11 @@ class RepositoryTree:
             raise os_error(errno.EINVAL)
         return record.tail
 
+    def is_submodule(self, key: Hashable) -> bool:
+        """Tell whether a node stands for another repository, whose files are not here."""
+        with self._kv.read() as txn:
+            return bool(self.nodes.find(txn, key).record.state & SUBMODULE)
+
     # Changing names. What changes is stored first, with its siblings.
 
     def _stored(self, key: Hashable) -> Located:

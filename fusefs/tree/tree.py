@@ -18,7 +18,6 @@ from fusefs.store.mounts import MountSpec
 from fusefs.tree.backend import Backend, Node
 from fusefs.tree.host_tree import HostTree
 from fusefs.tree.instance_trash import InstanceTrash
-from fusefs.tree.repository_mount import open_mount
 from fusefs.tree.store_tree import StoreTree
 from fusefs.tree.unavailable import UnavailableTree
 
@@ -138,6 +137,9 @@ class Tree:
 
     def _make(self, path: Path, spec: BindSpec | MountSpec) -> Backend:
         if isinstance(spec, MountSpec):
+            # Here, since pygit2 takes longer to load than all the rest.
+            from fusefs.tree.repository_mount import open_mount  # noqa: PLC0415
+
             return open_mount(self.instance, self.store, path, spec, self._session)
         if spec.backend != HOST:
             raise InstanceError(

@@ -41,6 +41,8 @@ _RULE_OPTIONS = (
                  "The most specific one wins."),
     click.option("--floor", "floors", metavar="PATH=LEVEL", multiple=True,
                  help="Maximum level for a path and all below."),
+    click.option("--user", metavar="'NAME <MAIL>'",
+                 help="Whose commits they are."),
 )  # fmt: skip
 
 
@@ -87,10 +89,11 @@ def define(
     start: str | None,
     grants: Iterable[str],
     floors: Iterable[str],
+    user: str | None = None,
 ) -> SessionSpec:
     """Return `base` with the values of `rule_options` on top."""
     from fusefs.contract.paths import resolve
-    from fusefs.contract.sessions import World
+    from fusefs.contract.sessions import World, parse_user
 
     return replace(
         base,
@@ -99,6 +102,7 @@ def define(
         start=resolve(start) if start else base.start,
         grants={**base.grants, **parse_rules(grants)},
         floors={**base.floors, **parse_rules(floors)},
+        user=base.user if user is None else parse_user(user),
     )
 
 
@@ -124,6 +128,7 @@ def session_create(
     \b
     Example:
       fusefs session create work --grant /project=ro --grant /project/src=stage
+      fusefs session create work --grant /project=commit --user 'Alice <alice@example.org>'
       fusefs session create work --from work.toml
     \b
     A file has the keys of the options:
@@ -223,6 +228,26 @@ def session_revoke(options: Options, name: str, paths: tuple[str, ...], floor: b
         return {path: level for path, level in old.items() if path not in gone}
 
     _change(options, name, floor=floor, change=without)
+
+
+@session_command.command("user")
+@click.argument("name", shell_complete=complete_session)
+@click.argument("user", metavar="'NAME <MAIL>'")
+@common_options
+@click.pass_obj
+def session_user(options: Options, name: str, user: str) -> None:
+    """Say whose commits those of the session NAME are, from now on.
+
+    \b
+    Example:
+      fusefs session user work 'Alice Doe <alice@example.org>'
+    """
+    from fusefs.contract.sessions import OPERATOR, parse_user
+
+    with open_instance(options) as instance:
+        spec = replace(find_session(instance, name), user=parse_user(user))
+        instance.sessions.put(spec, OPERATOR.name)
+    _show(options, spec)
 
 
 @session_command.command("rm")
