@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import getpass
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path as HostPath
 
 from fusefs.contract.errors import InvalidArgument, NotCommitted, NothingStaged
 from fusefs.contract.levels import Level
 from fusefs.contract.paths import Path, is_at_or_below
-from fusefs.forge.errors import Moved
+from fusefs.contract.sessions import OPERATOR
+from fusefs.forge.credentials import find
+from fusefs.forge.errors import ForgeError, Moved
 from fusefs.forge.git_process import Watch
-from fusefs.forge.ledger import Effect, Ledger, Steps
-from fusefs.forge.names import check_key
-from fusefs.session.remote import author, clone_folder, fetch, transport
+from fusefs.forge.transport import Transport
+from fusefs.forge.urls import parse
 from fusefs.session.repository import Repository
-from fusefs.session.syncing import sync
-from fusefs.store.instance import Instance
 from fusefs.store.mounts import WorkingCopy, set_working_copy, working_copy
 from fusefs.tree.repository_changes import Changed
-from fusefs.tree.repository_history import VisibleHistory
 
-_TRIES = 5
-"""How often a commit begins anew because something moved that the session does not see."""
+_IDENT = re.compile(r"(?P<name>.*) <(?P<address>[^<>]+)> [0-9]+ [+-][0-9]{4}")
 
 
 @dataclass(frozen=True)
@@ -40,159 +39,71 @@ class Committed:
     paths: tuple[Path, ...]
 
 
-def commit(
-    repository: Repository,
-    message: str,
-    paths: Sequence[Path] = (),
-    *,
-    key: str | None = None,
-    watch: Watch | None = None,
-) -> Committed:
+@dataclass(frozen=True)
+class Prepared:
+    """A commit that is made and that nobody sees yet.
+
+    Attributes:
+        base: the commit it is built on.
+        done: what there is to say of it once it is sent.
+    """
+
+    base: str
+    done: Committed
+
+
+def commit(repository: Repository, message: str, paths: Sequence[Path] = ()) -> Committed:
     """Commit staged changes and send them to the branch that the repository is mounted at.
 
     Args:
         repository: the session's working copy.
         message: the commit message.
         paths: only changes at or below these, relative to the repository; all if there are none.
-        key: an idempotency key: a call with the same key and arguments is done once.
-        watch: is told how far it has come.
 
     Raises:
         NotCommitted: the session may stage but not commit a path that was named, or all there is.
         NothingStaged: nothing is staged.
         InvalidArgument: there is no message.
         Moved: the branch has commits that the working copy does not build on.
-        KeyReused: the key stands for a call with other arguments.
         ForgeError: the commit could not be sent.
     """
+    return send(repository, prepare(repository, message, paths))
+
+
+def prepare(repository: Repository, message: str, paths: Sequence[Path] = ()) -> Prepared:
+    """Make the commit of `commit`, without sending it."""
     if not message.strip():
         raise InvalidArgument("Not committed: a commit needs a message.")
-    if key is not None:
-        check_key(key)
-    for last in reversed(range(_TRIES)):
-        attempt = _Attempt(repository, message, tuple(paths), watch or Watch())
-        try:
-            return attempt.once(key) if key is not None else attempt.simply()
-        except Moved as moved:
-            if last == 0 or not _follow_unseen(repository):
-                raise Moved(
-                    f"Not committed: {repository.spec.branch} has moved on since this working "
-                    "copy began; the changes stay staged. To take them in: "
-                    f"fusefs sync {repository.absolute(())}"
-                ) from moved
-    raise AssertionError
+    chosen = _chosen(repository, paths or (repository.path,), named=bool(paths))
+    if not chosen:
+        raise NothingStaged("commit", repository.absolute(repository.path))
+    base, made = repository.tree.copy.base, _make(repository, message, chosen)
+    paths = tuple(item.path for item in chosen)
+    return Prepared(base.hex(), Committed(made.hex(), repository.spec.branch, paths))
 
 
-def _follow_unseen(repository: Repository) -> bool:
-    """Move on to the newest commit if it differs in nothing that the session sees.
+def send(repository: Repository, prepared: Prepared, watch: Watch | None = None) -> Committed:
+    """Send a commit to its branch and count changes from it on; again, it is the same one.
 
-    Else a commit would be refused, or not, by what is hidden.
+    Raises:
+        Moved: the branch is not at its base, nor at it.
+        ForgeError: it could not be sent.
     """
-    fetch(repository)
-    objects = repository.tree.objects
-    cursor = repository.session.view.rules.cursor(repository.mount)
-    history = VisibleHistory(objects, cursor)
-    tip = objects.branch(repository.spec.branch)
-    if history.visible_part(tip) != history.visible_part(repository.tree.copy.base):
-        return False
-    return not sync(repository).conflicts
+    _push(repository, prepared, watch or Watch())
+    note(repository, prepared)
+    return prepared.done
 
 
-class _Attempt:
-    """One try to commit: what is to be committed is made, then sent, then noted."""
-
-    def __init__(
-        self, repository: Repository, message: str, paths: tuple[Path, ...], watch: Watch
-    ) -> None:
-        self._repository = repository
-        self._message = message
-        self._paths = paths
-        self._watch = watch
-        self._plan: dict[str, Any] = {}
-
-    def simply(self) -> Committed:
-        """Commit."""
-        self._make()
-        return _outcome(self._send())
-
-    def once(self, key: str) -> Committed:
-        """Commit, unless that was done before under this key."""
-        spec = self._repository.spec
-        effect = Effect(
-            "commit", f"mount:{spec.id:x}", self._repository.session.spec.name, key,
-            {"message": self._message, "paths": [_text(path) for path in self._paths]},
-        )  # fmt: skip
-        steps = Steps(look=self._make, find=self._find, do=self._send)
-        return _outcome(ledger(self._repository.instance).once(effect, steps))
-
-    def _make(self) -> dict[str, Any]:
-        """Make the commit, which nobody sees yet, and return what there is to know of it."""
-        repository = self._repository
-        tops = self._paths or (repository.path,)
-        chosen = _chosen(repository, tops, named=bool(self._paths))
-        if not chosen:
-            raise NothingStaged("commit", repository.absolute(repository.path))
-        text = self._message if self._message.endswith("\n") else self._message + "\n"
-        base = repository.tree.copy.base
-        made = repository.tree.objects.write_commit(
-            repository.write_tree(chosen), [base], text, author(repository)
-        )
-        self._plan = {
-            "commit": made.hex(),
-            "base": base.hex(),
-            "branch": repository.spec.branch,
-            "paths": [_text(item.path) for item in chosen],
-        }
-        return self._plan
-
-    def _find(self, plan: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the plan if it was carried out: by a process that died before it said so."""
-        self._plan = plan
-        fetch(self._repository)
-        objects = self._repository.tree.objects
-        tip = objects.branch(plan["branch"])
-        if not objects.is_in_history(bytes.fromhex(plan["commit"]), tip):
-            return None
-        self._note()
-        return plan
-
-    def _send(self) -> dict[str, Any]:
-        """Send the commit that was planned; sent again, it is the same one."""
-        spec, plan = self._repository.spec, self._plan
-        folder = clone_folder(self._repository.instance, spec)
-        way = transport(spec, self._watch)
-        way.push(folder, plan["commit"], plan["branch"], plan["base"])
-        self._repository.tree.objects.note_branch(
-            plan["branch"], bytes.fromhex(plan["commit"])
-        )
-        self._note()
-        return plan
-
-    def _note(self) -> None:
-        """Count changes from the commit on, unless the working copy has moved on by itself."""
-        repository, plan = self._repository, self._plan
-        with repository.instance.kv.write() as txn:
-            mount, session = repository.spec.id, repository.session.spec.name
-            copy = working_copy(txn, mount, session)
-            if copy is not None and copy.base.hex() == plan["base"]:
-                moved = WorkingCopy(copy.top, bytes.fromhex(plan["commit"]))
-                set_working_copy(txn, mount, session, moved)
-        repository.instance.commit()
-        repository.tree.follow()
-
-
-def _outcome(plan: dict[str, Any]) -> Committed:
-    paths = (tuple(path.encode("utf-8", "surrogateescape").split(b"/")) for path in plan["paths"])
-    return Committed(plan["commit"], plan["branch"], tuple(paths))
-
-
-def _text(path: Path) -> str:
-    return b"/".join(path).decode("utf-8", "surrogateescape")
-
-
-def ledger(instance: Instance) -> Ledger:
-    """Return the record of what the instance asked of forges under idempotency keys."""
-    return Ledger(instance.kv, instance.folder / "run" / "ledger.lock")
+def note(repository: Repository, prepared: Prepared) -> None:
+    """Count changes from a commit that was sent, unless the working copy has moved on already."""
+    with repository.instance.kv.write() as txn:
+        mount, session = repository.spec.id, repository.session.spec.name
+        copy = working_copy(txn, mount, session)
+        if copy is not None and copy.base.hex() == prepared.base:
+            moved = WorkingCopy(copy.top, bytes.fromhex(prepared.done.commit))
+            set_working_copy(txn, mount, session, moved)
+    repository.instance.commit()
+    repository.tree.follow()
 
 
 def _chosen(repository: Repository, tops: Sequence[Path], *, named: bool) -> list[Changed]:
@@ -210,3 +121,57 @@ def _chosen(repository: Repository, tops: Sequence[Path], *, named: bool) -> lis
         if repository.level(top) < Level.COMMIT and not below:
             raise NotCommitted(repository.absolute(top))
     return allowed
+
+
+def _make(repository: Repository, message: str, chosen: Sequence[Changed]) -> bytes:
+    text = message if message.endswith("\n") else message + "\n"
+    return repository.tree.objects.write_commit(
+        repository.write_tree(chosen), [repository.tree.copy.base], text, author(repository)
+    )
+
+
+def author(repository: Repository) -> tuple[str, str]:
+    """Return name and address of the session's user, given as ``Name <address>``.
+
+    For the owner of the instance they are those that git is set to.
+    """
+    spec = repository.session.spec
+    if spec.name == OPERATOR.name:
+        return _own_author(repository)
+    name, bracket, address = spec.user.partition("<")
+    name, address = _plain(name), _plain(address)
+    if not bracket and "@" in name:
+        return name.partition("@")[0] or spec.name, name
+    name = name or spec.name
+    return name, address or f"{name.replace(' ', '.')}@localhost"
+
+
+def _plain(text: str) -> str:
+    """Return text without what git has no way to write into a commit."""
+    return "".join(c for c in text if c.isprintable() and c not in "<>").strip()
+
+
+def _own_author(repository: Repository) -> tuple[str, str]:
+    try:
+        said = repository.tree.objects.git("var", "GIT_AUTHOR_IDENT").decode(errors="replace")
+    except (OSError, ForgeError):
+        said = ""
+    match = _IDENT.fullmatch(said.strip())
+    if match is not None and match["name"].strip():
+        return match["name"].strip(), match["address"]
+    return getpass.getuser(), f"{getpass.getuser()}@localhost"
+
+
+def _push(repository: Repository, prepared: Prepared, watch: Watch) -> None:
+    spec, made = repository.spec, prepared.done
+    remote = parse(spec.url)
+    transport = Transport(remote, spec.forge, find(remote, spec.forge), watch=watch)
+    folder = HostPath(repository.instance.mounts.folder(spec))
+    try:
+        transport.push(folder, made.commit, made.branch, prepared.base)
+    except Moved:
+        raise Moved(
+            f"Not committed: {spec.branch} has moved on since this working copy began; the "
+            f"changes stay staged. To take them in: fusefs sync {repository.absolute(())}"
+        ) from None
+    repository.tree.objects.note_branch(made.branch, bytes.fromhex(made.commit))

@@ -20,7 +20,6 @@ from fusefs.forge.names import check_ref_name
 from fusefs.forge.transport import Moves, Transport
 from fusefs.forge.urls import Remote, parse
 from fusefs.session.binding import check_room, make_room
-from fusefs.session.remote import clone_folder, transport
 from fusefs.session.repository import Repository
 from fusefs.session.session import Session
 from fusefs.store import nodes
@@ -130,7 +129,7 @@ def add(
     way = Transport(remote, kind, find(remote, kind), watch=watch or Watch())
     chosen = _branch(way, branch)
     spec = MountSpec(instance.mounts.new_id(), remote.url, chosen, kind)
-    folder = clone_folder(instance, spec)
+    folder = _clone(instance, spec)
     folder.parent.mkdir(mode=0o700, exist_ok=True)
     _sweep(instance)
     with _claimed(folder):
@@ -206,7 +205,7 @@ def _claimed(folder: HostPath) -> Iterator[bool]:
 
 def _sweep(instance: Instance) -> None:
     """Remove what clones left behind that were killed."""
-    kept = {clone_folder(instance, spec).name for spec in instance.mounts.all().values()}
+    kept = {_clone(instance, spec).name for spec in instance.mounts.all().values()}
     for folder in (instance.folder / "repositories").glob("*.git*"):
         name = folder.name.partition(".git")[0] + ".git"
         if name in kept:
@@ -216,6 +215,10 @@ def _sweep(instance: Instance) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
             elif mine:
                 folder.unlink(missing_ok=True)
+
+
+def _clone(instance: Instance, spec: MountSpec) -> HostPath:
+    return HostPath(instance.mounts.folder(spec))
 
 
 def find_mount(instance: Instance, path: Path) -> MountSpec:
@@ -265,7 +268,9 @@ def fetch(instance: Instance, path: Path, *, watch: Watch | None = None) -> Move
         ForgeError: it cannot be fetched; Cancelled.
     """
     spec = find_mount(instance, path)
-    return transport(spec, watch).fetch(clone_folder(instance, spec))
+    remote = parse(spec.url)
+    way = Transport(remote, spec.forge, find(remote, spec.forge), watch=watch or Watch())
+    return way.fetch(_clone(instance, spec))
 
 
 def remove(instance: Instance, path: Path, *, force: bool) -> MountSpec:
@@ -328,7 +333,7 @@ def _title(session: str) -> str:
 def _discard(instance: Instance, spec: MountSpec) -> None:
     """Remove a clone. Who is reading from it has its files open, or is told that it is gone."""
     shutil.rmtree(instance.mounts.worktrees(spec), ignore_errors=True)
-    folder = clone_folder(instance, spec)
+    folder = _clone(instance, spec)
     gone = folder.with_name(folder.name + ".removed")
     with contextlib.suppress(FileNotFoundError):
         folder.rename(gone)

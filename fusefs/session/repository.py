@@ -115,11 +115,13 @@ class Repository:
         it, are for such sessions alone (contract section 5)."""
         return self.session.view.rules.cursor(self.mount).whole
 
-    def diff(self, below: Iterable[Path] = ((),), *, colour: bool = False) -> bytes:
+    def diff(
+        self, below: Iterable[Path] = ((),), *, binary: bool = False, colour: bool = False
+    ) -> bytes:
         """Return what is staged as a patch to the base, as git-diff(1) shows it."""
         staged = self.write_tree(self.changes(below))
         return self.tree.objects.patch(
-            self.base, staged, full_ids=not self.is_whole, colour=colour
+            self.base, staged, full_ids=not self.is_whole, binary=binary, colour=colour
         )
 
     def restore(self, below: Path, *, new: bool = False) -> list[Path]:

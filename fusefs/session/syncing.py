@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path as HostPath
 
 from fusefs.contract.errors import InvalidArgument
 from fusefs.contract.levels import Level
 from fusefs.contract.paths import Path, render
+from fusefs.forge.credentials import find
 from fusefs.forge.git_process import Watch
-from fusefs.session.remote import author, fetch
+from fusefs.forge.transport import Transport
+from fusefs.forge.urls import parse
+from fusefs.session.committing import author
 from fusefs.session.repository import Repository
 from fusefs.store.mounts import WorkingCopy, set_working_copy
 from fusefs.tree.repository_merge import differences, merge
@@ -28,6 +32,18 @@ class Synced:
     base: str
     conflicts: tuple[Path, ...]
     taken: tuple[Path, ...] = ()
+
+
+def fetch(repository: Repository, watch: Watch | None = None) -> None:
+    """Bring the branches of the remote into the instance's clone.
+
+    Raises:
+        ForgeError: it cannot be fetched.
+    """
+    remote = parse(repository.spec.url)
+    credential = find(remote, repository.spec.forge)
+    transport = Transport(remote, repository.spec.forge, credential, watch=watch or Watch())
+    transport.fetch(HostPath(repository.instance.mounts.folder(repository.spec)))
 
 
 def sync(repository: Repository, watch: Watch | None = None) -> Synced:

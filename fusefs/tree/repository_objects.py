@@ -175,7 +175,13 @@ class RepositoryObjects:
         ).raw
 
     def patch(
-        self, old: bytes, new: bytes, *, full_ids: bool = True, colour: bool = False
+        self,
+        old: bytes,
+        new: bytes,
+        *,
+        full_ids: bool = False,
+        binary: bool = False,
+        colour: bool = False,
     ) -> bytes:
         """Return how two trees differ, as git-diff(1) shows it.
 
@@ -185,15 +191,16 @@ class RepositoryObjects:
             old: a tree.
             new: another one.
             full_ids: show object ids whole: how far git shortens them tells of other objects.
+            binary: with the bytes of binary files.
             colour: with a terminal's colours.
 
         Raises:
             ForgeError: git is not there, or takes too long.
         """
-        ids = ["--full-index"] if full_ids else []
+        options = ["--full-index"] * full_ids + ["--binary"] * binary
         return self.git(
-            "diff-tree", "-r", "-p", "-M", "--binary", "--no-ext-diff", "--no-textconv",
-            f"--color={'always' if colour else 'never'}", *ids, old.hex(), new.hex(),
+            "diff-tree", "-r", "-p", "-M", "--no-ext-diff", "--no-textconv",
+            f"--color={'always' if colour else 'never'}", *options, old.hex(), new.hex(),
         )  # fmt: skip
 
     def git(self, *arguments: str) -> bytes:

@@ -186,7 +186,7 @@ def test_a_worktree_shows_the_truth(project, remote):
     assert project("status", "/project", *work).out == git(folder, "status", "--short")
     assert (folder / "out/made.o").read_text() == "new\n"
     git(folder, "add", "-A")
-    assert project("diff", "/project", *work).out == git(folder, "diff", "--cached", "--binary")
+    assert project("diff", "/project", *work).out == git(folder, "diff", "--cached")
     git(folder, "reset", "-q")
     # It follows the working copy, but never over what somebody did in it.
     project("rm", "/project/new", *work)

@@ -93,16 +93,19 @@ def render_all(repository: Repository) -> str:
 
 @click.command("diff")
 @click.argument("paths", metavar="[PATH]...", nargs=-1, shell_complete=complete_path)
+@click.option("--binary", is_flag=True, help="With the bytes of binary files.")
 @session_option
 @common_options
 @click.pass_obj
-def diff_command(options: Options, paths: tuple[str, ...], session_name: str | None) -> None:
+def diff_command(
+    options: Options, paths: tuple[str, ...], binary: bool, session_name: str | None
+) -> None:
     """Show what is staged at or below PATHs as a patch, as `git diff` does, new files included.
 
     \b
     Example:
       fusefs diff /project/src --session work
-      fusefs diff /project --session work > work.patch   # git apply takes it
+      fusefs diff /project --binary > work.patch   # git apply takes it
     """
     from fusefs.session.repository import Repository
 
@@ -111,7 +114,7 @@ def diff_command(options: Options, paths: tuple[str, ...], session_name: str | N
         for path in paths or (".",):
             repository = Repository(session, path)
             colour = sys.stdout.isatty() and not options.json
-            patches.append(repository.diff([repository.path], colour=colour))
+            patches.append(repository.diff([repository.path], binary=binary, colour=colour))
     if options.json:
         say_json({"patch": b"".join(patches).decode("utf-8", "surrogateescape")})
     else:
@@ -145,7 +148,7 @@ def commit_command(
       fusefs commit -m 'Mend the parser' /project --session work
       fusefs commit -m 'Mend the parser' /project --session work --key "$(uuidgen)"
     """
-    from fusefs.session.committing import commit
+    from fusefs.session.commit_once import commit
 
     with open_session(options, session_name) as session, watching("Committing") as watch:
         repository, tops = open_repository(session, paths or (".",))
