@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Cli, Quick, on_terminal
-from tests.tools.repositories import Remote, git
+from tests.repositories.remote import Remote, git
 
 FILES = {"README": "read me\n", "src/a.py": "one\ntwo\nthree\n", "docs/b.md": "text\n"}
 

@@ -42,6 +42,7 @@ class Remote:
     Attributes:
         url: the bare repository.
         clone: the other's clone.
+        clock: when the last commit was made; see `git`.
     """
 
     def __init__(self, folder: Path, files: Mapping[str, str] | None = None) -> None:
@@ -49,7 +50,7 @@ class Remote:
         folder.mkdir(exist_ok=True)
         git(folder, "init", "-q", "--bare", "-b", "main", self.url)
         git(folder, "clone", "-q", self.url, self.clone)
-        self._clock = 0
+        self.clock = 0
         if files:
             self.commit("first", files)
 
@@ -62,9 +63,9 @@ class Remote:
                 file.unlink()
             else:
                 file.write_text(text)
-        self._clock += 60
+        self.clock += 60
         git(self.clone, "add", "-A")
-        git(self.clone, "commit", "-q", "--allow-empty", "-m", message, when=self._clock)
+        git(self.clone, "commit", "-q", "--allow-empty", "-m", message, when=self.clock)
         git(self.clone, "push", "-q", "origin", f"HEAD:{branch}")
         return git(self.clone, "rev-parse", "HEAD").strip()
 
