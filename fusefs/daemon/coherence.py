@@ -203,7 +203,17 @@ class Coherence:
                 self._notifier.attributes(inode.number)
             if place.path == path and place.backend not in (None, self._tree.tree.store):
                 place.gone = place.bound is None or place.bound.backend is not place.backend
+                self._below_bound(place)
+
+    def _below_bound(self, top: Place) -> None:
+        """Drop what the kernel knows at and below a place that was or is bound."""
+        for inode in self._inodes:
+            place = inode.place
+            if place.is_at_or_below(top):
                 self._notifier.content(inode.number)
+                parent = self._inodes.at(place.parent)
+                if parent is not None and place is not top:
+                    self._notifier.entry(parent.number, place.name)
 
     # Rules.
 
