@@ -263,6 +263,8 @@ def _whole(instance: Instance, session: str, path: Path) -> Repository:
 def fetch(instance: Instance, path: Path, *, watch: Watch | None = None) -> Moves:
     """Bring the branches and tags of a mounted repository's remote into the instance's clone.
 
+    A clone that is lost (a backup has none) is made again first.
+
     Raises:
         NotFound: there is no mount.
         ForgeError: it cannot be fetched; Cancelled.
@@ -270,7 +272,14 @@ def fetch(instance: Instance, path: Path, *, watch: Watch | None = None) -> Move
     spec = find_mount(instance, path)
     remote = parse(spec.url)
     way = Transport(remote, spec.forge, find(remote, spec.forge), watch=watch or Watch())
-    return way.fetch(_clone(instance, spec))
+    folder = _clone(instance, spec)
+    if not folder.exists():
+        folder.parent.mkdir(mode=0o700, exist_ok=True)
+        try:
+            way.clone(folder)
+        finally:
+            folder.with_name(folder.name + ".lock").unlink(missing_ok=True)
+    return way.fetch(folder)
 
 
 def remove(instance: Instance, path: Path, *, force: bool) -> MountSpec:
