@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fusefs.contract.paths import Path
-from fusefs.forge.errors import Moved
+from fusefs.forge.errors import ForgeError, Moved
 from fusefs.forge.git_process import Watch
 from fusefs.forge.ledger import Effect, Ledger, Steps
 from fusefs.forge.names import check_key
@@ -53,6 +53,10 @@ def commit(
         except Moved:
             if left == 0 or not _follow_unseen(repository):
                 raise
+        except ForgeError as error:
+            if not error.maybe_done:
+                error.text += "\nNot committed: the changes stay staged."
+            raise
     raise AssertionError
 
 

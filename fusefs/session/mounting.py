@@ -263,7 +263,7 @@ def _whole(instance: Instance, session: str, path: Path) -> Repository:
 def fetch(instance: Instance, path: Path, *, watch: Watch | None = None) -> Moves:
     """Bring the branches and tags of a mounted repository's remote into the instance's clone.
 
-    A clone that is lost (a backup has none) is made again first.
+    A clone that is lost is made again first.
 
     Raises:
         NotFound: there is no mount.

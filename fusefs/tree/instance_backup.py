@@ -29,11 +29,13 @@ from fusefs.store.file_copy import clone, copy_file
 from fusefs.store.instance import Instance, InstanceError
 from fusefs.store.kv import Reader, after_prefix
 from fusefs.store.kv_copy import FrozenStore, drop_keys
+from fusefs.store.mounts import mounts_in
 from fusefs.store.records import Record, State, unpack
 from fusefs.store.retention import retained
 from fusefs.store.scratch import ScratchFiles, scratch_record, scratch_records
 from fusefs.store.trash_can import TrashCan
 from fusefs.tree.backup_folder import FOLDERS, check_earlier, check_place, write_marker
+from fusefs.tree.clone_copy import copy_clones
 from fusefs.tree.host_copy import copy_entry
 from fusefs.tree.staged_folder import staged
 
@@ -133,6 +135,7 @@ class _Copying:
         self._progress = progress
         self._large: set[bytes] = set()
         self._external: list[int] = []
+        self._clones: dict[str, str] = {}
         self.report = BackupReport(str(target))
 
     def run(self) -> None:
@@ -145,6 +148,9 @@ class _Copying:
                 frozen.copy_to(self._stage, without=keys.PINS, progress=count)
         self._copy_large()
         self._copy_trash()
+        with self._step("repositories", 0) as count:
+            lost = copy_clones(self._instance.folder, self._stage, self._clones, count)
+        self.report.missing += [f"repository: {self._clones[name]}" for name in lost]
 
     @contextlib.contextmanager
     def _step(self, name: str, total: int) -> Iterator[Callable[[int], None]]:
@@ -227,6 +233,10 @@ class _Copying:
         seq, chain = journal.head(txn)
         report.journal = f"{seq}:{chain.hex()}"
         report.bound = [(render(path), spec.source) for path, spec in binds_in(txn).items()]
+        self._clones = {
+            Path(self._instance.mounts.folder(spec)).name: render(path)
+            for path, spec in mounts_in(txn).items()
+        }
         self._external = [entry.id for entry in trash.records(txn) if not entry.node]
         for _, raw in txn.range(keys.ENTRIES, after_prefix(keys.ENTRIES)):
             try:

@@ -11,6 +11,7 @@ from fusefs.store.check import CheckReport, check
 from fusefs.store.content import ContentStore
 from fusefs.store.instance import Instance, InstanceError, in_use
 from fusefs.tree.backup_folder import FOLDERS, is_backup
+from fusefs.tree.clone_copy import clones_in, copy_clones
 from fusefs.tree.host_copy import copy_entry
 from fusefs.tree.instance_backup import BackupProgress, Progress, copy_whole, descriptor
 from fusefs.tree.staged_folder import locked, staged
@@ -122,3 +123,5 @@ def _copy(source: Path, target: Path, progress: Progress) -> None:
     with descriptor(source / "trash") as from_fd, descriptor(target / "trash") as to_fd:
         for entry in os.listdir(os.fsencode(source / "trash")):
             copy_entry(from_fd, entry, to_fd, entry)
+    progress(BackupProgress("copying repositories", 0, 0))
+    copy_clones(source, target, clones_in(source), lambda size: None)

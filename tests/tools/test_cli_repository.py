@@ -258,8 +258,46 @@ def test_branches_and_addresses(cli, remote):
     assert cli("repo", "fetch", "/nope", expect=1).err == "No such file or directory: /nope\n"
 
 
+def test_a_backup_has_what_no_remote_has(project, remote, tmp_path):
+    work = ("--session", "all")
+    project("write", "/project/src/a.py", *work, stdin=b"zero\none\ntwo\nthree\n")
+    project("write", "/project/new", *work, stdin=b"new\n")
+    remote.commit("others", {"src/a.py": "one\ntwo\nthree\nfour\n"})
+    project("sync", "/project", *work)
+    project("repo", "worktree", "/project", *work)
+    project("backup", tmp_path / "backup")
+    project("restore", tmp_path / "backup", "--instance", tmp_path / "restored")
+    remote.url.rename(tmp_path / "away")
+    restored = Quick(tmp_path / "restored")
+    assert restored("cat", "/project/src/a.py", *work).out == "zero\none\ntwo\nthree\nfour\n"
+    assert restored("status", "/project", *work).out == " M src/a.py\n?? new\n"
+    assert "others" in restored("repo", "log", "/project", *work).out
+    (tmp_path / "away").rename(remote.url)
+    restored("repo", "worktree", "/project", *work)
+    restored("commit", "-m", "mine", "/project", *work)
+    assert git(remote.url, "show", "main:new") == "new\n"
+    assert "No problems" in restored("check").out
+
+
+def test_what_cannot_be_sent_stays_staged(project, remote):
+    work = ("--session", "all")
+    project("write", "/project/README", *work, stdin=b"mine\n")
+    hook = remote.url / "hooks/pre-receive"
+    hook.write_text("#!/bin/sh\necho no: policy\nexit 1\n")
+    hook.chmod(0o755)
+    refused = project("commit", "-m", "x", "/project", *work, expect=1)
+    assert "no: policy" in refused.err
+    assert refused.err.endswith("\nNot committed: the changes stay staged.\n")
+    remote.url.rename(remote.url.with_name("away"))
+    gone = project("commit", "-m", "x", "/project", *work, expect=1)
+    assert "There is no repository at" in gone.err and "stay staged" in gone.err
+    assert project("status", "/project", *work).out == " M README\n"
+
+
 def test_taking_a_repository_away(project):
     project("write", "/project/README", "--session", "all", stdin=b"x")
+    busy = project("session", "rm", "all", expect=1)
+    assert "staged changes in /project" in busy.err
     refused = project("repo", "rm", "/project", expect=1)
     assert "staged changes of all" in refused.err and "--force" in refused.err
     assert project("repo", "rm", "/project", "--json", expect=1).json["error"]["code"] == "FS_BUSY"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fusefs.contract.levels import Level
     from fusefs.contract.paths import Path as TreePath
     from fusefs.contract.sessions import SessionSpec
+    from fusefs.store.instance import Instance
 
     Change = Callable[[dict[TreePath, Level]], dict[TreePath, Level]]
 
@@ -252,9 +253,11 @@ def session_user(options: Options, name: str, user: str) -> None:
 
 @session_command.command("rm")
 @click.argument("name", shell_complete=complete_session)
+@click.option("--force", is_flag=True,
+              help="Also if it has changes staged in repositories: they are lost.")
 @common_options
 @click.pass_obj
-def session_rm(options: Options, name: str) -> None:
+def session_rm(options: Options, name: str, force: bool) -> None:
     """Remove the session NAME. Its live mounts show nothing from then on.
 
     \b
@@ -265,11 +268,31 @@ def session_rm(options: Options, name: str) -> None:
 
     with open_instance(options) as instance:
         find_session(instance, name)
+        if not force:
+            _check_nothing_staged(instance, name)
         instance.sessions.remove(name, OPERATOR.name)
     if options.json:
         say_json({"removed": name})
     else:
         say(f"Removed: session {name}")
+
+
+def _check_nothing_staged(instance: Instance, name: str) -> None:
+    if not instance.mounts.all():
+        return
+    from fusefs.contract.paths import render
+    from fusefs.session.mounting import mounted
+
+    staged = [
+        render(one.path) for one in mounted(instance) if one.copies.get(name, ("", 0))[1]
+    ]
+    if staged:
+        text = (
+            f"Not removed: {name} has staged changes in {', '.join(staged)}, which would be lost. "
+            f"To look at them: fusefs status {staged[0]} --session {name}. "
+            f"To drop them: fusefs session rm --force {name}"
+        )
+        raise CommandFailed(Failure("FS_BUSY", text, Status.REFUSED))
 
 
 def _change(options: Options, name: str, *, floor: bool, change: Change) -> None:
