@@ -14,7 +14,6 @@ from fusefs.forge.errors import Moved
 from fusefs.forge.transport import Transport
 from fusefs.forge.urls import parse
 from fusefs.session.repository import Repository
-from fusefs.store.mounts import WorkingCopy, set_working_copy
 from fusefs.tree.repository_changes import Changed
 
 
@@ -54,13 +53,15 @@ def commit(repository: Repository, message: str, paths: Sequence[Path] = ()) -> 
         raise InvalidArgument(
             f"Nothing to commit: nothing is staged in {repository.absolute(repository.path)}."
         )
+    copy, objects = repository.tree.copy, repository.tree.objects
     made = _make(repository, message, chosen)
+    objects.pin(copy.top, made)
     _send(repository, made)
-    copy = repository.tree.copy
     with repository.instance.kv.write() as txn:
-        moved = WorkingCopy(copy.top, made)
-        set_working_copy(txn, repository.spec.id, repository.session.spec.name, moved)
+        repository.move(txn, copy, made)
     repository.instance.commit()
+    # `made` is built on it. What sync pinned stays: not all of that need be committed.
+    objects.unpin(copy.top, copy.base)
     repository.tree.follow()
     return Committed(made.hex(), repository.spec.branch, tuple(item.path for item in chosen))
 
@@ -70,7 +71,13 @@ def _chosen(repository: Repository, tops: Sequence[Path], *, named: bool) -> lis
         cursor = repository.session.view.rules.cursor((*repository.mount, *top))
         if not (cursor.visible or cursor.passage):
             raise cursor.unseen((*repository.mount, *top))
-    changes = repository.changes(tops)
+    everything = repository.all_changes()
+    changes = [
+        item
+        for item in everything
+        if repository.level(item.path) >= Level.RO
+        and any(is_at_or_below(item.path, top) for top in tops)
+    ]
     allowed = [item for item in changes if repository.level(item.path) >= Level.COMMIT]
     for top in tops:
         below = [item for item in changes if is_at_or_below(item.path, top)]
@@ -79,7 +86,38 @@ def _chosen(repository: Repository, tops: Sequence[Path], *, named: bool) -> lis
             raise NotCommitted(repository.absolute(refused[0].path))
         if repository.level(top) < Level.COMMIT and not below:
             raise NotCommitted(repository.absolute(top))
-    return allowed
+    return allowed + _making_way(repository, allowed, everything)
+
+
+def _making_way(
+    repository: Repository, chosen: Sequence[Changed], everything: Sequence[Changed]
+) -> list[Changed]:
+    """Return the removals without which nothing can come where `chosen` has something: of a
+    file where a directory is to be, of all that is in a directory where a file is to be.
+
+    Raises:
+        NotCommitted: the session may not commit one of them.
+    """
+    paths = {item.path for item in chosen}
+    removed = {
+        item.path: item for item in everything if item.new is None and item.path not in paths
+    }
+    if not removed:
+        return []
+    above: dict[Path, list[Changed]] = {}
+    for path, item in removed.items():
+        for depth in range(1, len(path)):
+            above.setdefault(path[:depth], []).append(item)
+    found: dict[Path, Changed] = {}
+    for item in chosen:
+        if item.new is None:
+            continue
+        ways = [removed[p] for d in range(1, len(item.path)) if (p := item.path[:d]) in removed]
+        for way in (*ways, *above.get(item.path, ())):
+            if repository.level(way.path) < Level.COMMIT:
+                raise NotCommitted(repository.absolute(item.path))
+            found[way.path] = way
+    return list(found.values())
 
 
 def _make(repository: Repository, message: str, chosen: Sequence[Changed]) -> bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 import time
 from collections.abc import Callable
 from hashlib import sha256 as hash_of
@@ -123,6 +124,7 @@ class OpenNode:
         self._read_fds: dict[bytes, int] = {}
         self._reading: int = -1
         self._unread = b""
+        self._opening = threading.Lock()
         self._prepared: tuple[bytes, Path] | None = None
 
     # Reading.
@@ -152,23 +154,24 @@ class OpenNode:
                 if record.content_state == State.OBJECT and record.tail not in self._read_fds:
                     self._unread = record.tail
                     return None
+                self._unread = b""
                 self._reading = self._large(txn, record)
         return _read_cached(self._reading, offset, size)
 
     def read(self, offset: int, size: int) -> bytes:
         """Return bytes of the file that `read_nowait` last could not answer from. May block."""
-        unread, self._unread = self._unread, b""
-        if unread:
-            self._reading = self._open_object(unread)
-        return os.pread(self._reading, size, offset)
+        unread = self._unread
+        reading = self._open_object(unread) if unread else self._reading
+        return os.pread(reading, size, offset)
 
     def _open_object(self, oid: bytes) -> int:
+        """Return a descriptor of an object; of several threads that ask, one opens it."""
         assert self._objects is not None
-        fd = self._objects.open(oid)
-        first = self._read_fds.setdefault(oid, fd)
-        if first != fd:
-            os.close(fd)
-        return first
+        with self._opening:
+            fd = self._read_fds.get(oid)
+            if fd is None:
+                fd = self._read_fds[oid] = self._objects.open(oid)
+            return fd
 
     def _small(self, txn: Reader, record: Record) -> bytes | None:
         state = record.content_state

@@ -27,10 +27,13 @@ def open_mount(
             return found
         commit = objects.commit(objects.branch(spec.branch))
         with instance.kv.write() as txn:
-            return working_copy(txn, spec.id, session) or begin_working_copy(
-                txn, spec.id, path, session, base=commit.id.raw, tree=commit.tree_id.raw,
-                changed=commit.commit_time * 10**9,
-            )  # fmt: skip
+            found = working_copy(txn, spec.id, session)
+            if found is None:
+                found = begin_working_copy(
+                    txn, spec.id, path, session, base=commit.id.raw, tree=commit.tree_id.raw
+                )
+                objects.pin(found.top, found.base)
+        return found
 
     return RepositoryTree(instance, store, objects, begin)
 
