@@ -11,13 +11,7 @@ from fusefs.store import keys, nodes
 from fusefs.store.definitions import define
 from fusefs.store.journal import Op
 from fusefs.store.kv import Reader
-from fusefs.store.working_copies import WorkingCopy as WorkingCopy
-from fusefs.store.working_copies import begin_working_copy as begin_working_copy
 from fusefs.store.working_copies import end_working_copies
-from fusefs.store.working_copies import end_working_copy as end_working_copy
-from fusefs.store.working_copies import set_working_copy as set_working_copy
-from fusefs.store.working_copies import working_copies as working_copies
-from fusefs.store.working_copies import working_copy as working_copy
 
 if TYPE_CHECKING:
     from fusefs.store.instance import Instance

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fusefs.contract.paths import Path
 from fusefs.store.instance import Instance
-from fusefs.store.mounts import MountSpec, WorkingCopy, begin_working_copy, working_copy
+from fusefs.store.mounts import MountSpec
+from fusefs.store.working_copies import WorkingCopy, begin_working_copy, working_copy
 from fusefs.tree.repository_objects import RepositoryObjects
 from fusefs.tree.repository_tree import RepositoryTree
 from fusefs.tree.store_tree import StoreTree

@@ -19,9 +19,9 @@ from fusefs.store import keys, nodes, orphans
 from fusefs.store.instance import Instance
 from fusefs.store.journal import Op
 from fusefs.store.kv import Reader, Writer
-from fusefs.store.mounts import WorkingCopy
 from fusefs.store.nodes import Located
 from fusefs.store.records import SUBMODULE, Record
+from fusefs.store.working_copies import WorkingCopy
 from fusefs.tree.backend import PERSON, Actor, Change, Directory, Entry, File, Node, Owner
 from fusefs.tree.repository_blobs import Blobs
 from fusefs.tree.repository_names import is_git
