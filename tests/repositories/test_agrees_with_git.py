@@ -6,11 +6,13 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +24,8 @@ from fusefs.store.check import check
 from fusefs.store.instance import Instance
 from fusefs.tree.backend import Change, Owner
 from fusefs.tree.repository_changes import Changed
+from tests.conftest import Cli, unmount
+from tests.daemon.conftest import settle, until
 from tests.repositories.place import (
     add_mount,
     add_session,
@@ -166,7 +170,7 @@ def edit_folder(top: Path, step: Step) -> object:
 
 
 def edit_session(session: Session, step: Step) -> object:
-    """Do a step through the API."""
+    """Do a step through the API, at the mount ``/proj``."""
     view, owner = session.view, Owner(0, 0)
     path = tuple((b"proj/" + step.path).split(b"/"))
     parent = session.place(path[:-1])
@@ -253,10 +257,10 @@ def git_status(checkout: Path) -> set[tuple[bytes, str]]:
     return {(path, letter.decode()) for letter, path in zip(told[::2], told[1::2], strict=False)}
 
 
-def compare(session: Session, checkout: Path, instance: Instance, clone: Path) -> None:
+def compare(session: Session, checkout: Path, clone: Path, top: bytes = b"/proj") -> None:
     """Hold everything that is changed against what git says, and commit it."""
-    assert seen(session) == looked(checkout)
-    work = repository(session)
+    assert seen(session, top) == looked(checkout)
+    work = repository(session, top)
     git(checkout, "add", "-A")
     changes = work.changes()
     assert status_of(changes) == git_status(checkout)
@@ -266,8 +270,17 @@ def compare(session: Session, checkout: Path, instance: Instance, clone: Path) -
         assert tree_of(clone, made.commit) == git(checkout, "write-tree").decode().strip()
         assert work.changes() == []
         git(checkout, "commit", "-q", "-m", "ours")
-    assert seen(session) == looked(checkout)
-    assert check(instance).problems == []
+    assert seen(session, top) == looked(checkout)
+    assert check(session.view.instance).problems == []
+
+
+def make_both(folder: Path, given_: tuple[dict[bytes, Item], dict[bytes, Item]]) -> Path:
+    """Make a repository, which is returned, and the checkout ``plain`` of it."""
+    source = make_source(folder / "source", lambda top: fill(top, given_))
+    git(folder, "clone", "-q", str(source), "plain")
+    if (folder / "source.first/.git/submodules").exists():
+        (folder / "plain/.git/submodules").touch()
+    return source
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -277,10 +290,7 @@ def test_edits_through_the_api_are_gits(
 ) -> None:
     folder = Path(tempfile.mkdtemp(prefix="fusefs-test-"))
     try:
-        source = make_source(folder / "source", lambda top: fill(top, given_))
-        git(folder, "clone", "-q", str(source), "plain")
-        if (folder / "source.first/.git/submodules").exists():
-            (folder / "plain/.git/submodules").touch()
+        source = make_both(folder, given_)
         with Instance.init(folder / "instance") as instance:
             clone = Path(instance.mounts.folder(add_mount(instance, source)))
             session = add_session(instance)
@@ -290,7 +300,59 @@ def test_edits_through_the_api_are_gits(
                     if kept_by_git(folder / "plain", step):
                         done = works(partial(edit_folder, folder / "plain", step))
                         assert works(partial(edit_session, session, step)) == done, step
-                compare(session, folder / "plain", instance, clone)
+                compare(session, folder / "plain", clone)
             git(clone, "fsck", "--strict")
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Session, Path]]:
+    """A session, and a mount of it."""
+    folder = tmp_path_factory.mktemp("agrees")
+    cli = Cli(folder / "instance")
+    top = folder / "view"
+    top.mkdir()
+    with Instance.init(cli.instance) as instance:
+        session = add_session(instance)
+        cli("mount", "s", top, "--background")
+        yield session, top
+        unmount(top)
+
+
+numbers = count()
+
+
+@settings(
+    max_examples=8,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(given_=repositories, first=steps, second=steps)
+def test_edits_through_a_mount_are_gits(
+    mounted: tuple[Session, Path],
+    given_: tuple[dict[bytes, Item], dict[bytes, Item]],
+    first: list[Step],
+    second: list[Step],
+) -> None:
+    session, top = mounted
+    instance = session.view.instance
+    folder = Path(tempfile.mkdtemp(prefix="fusefs-test-"))
+    name = f"p{next(numbers)}"
+    try:
+        source = make_both(folder, given_)
+        spec = add_mount(instance, source, (name.encode(),))
+        until((top / name).is_dir)
+        assert looked(top / name) == looked(folder / "plain")
+        for part in (first, second):
+            for step in part:
+                if kept_by_git(folder / "plain", step):
+                    done = works(partial(edit_folder, folder / "plain", step))
+                    assert works(partial(edit_folder, top / name, step)) == done, step
+            assert looked(top / name) == looked(folder / "plain")
+            settle(top / name)
+            clone = Path(instance.mounts.folder(spec))
+            compare(session, folder / "plain", clone, top=b"/" + name.encode())
+            assert looked(top / name) == looked(folder / "plain")
     finally:
         shutil.rmtree(folder)

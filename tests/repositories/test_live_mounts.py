@@ -285,8 +285,9 @@ def test_a_file_being_written_stops_a_sync(views: Views) -> None:
     # publishes it.
     script = "f = open('top.txt', 'ab', 0); f.write(b'mine\\n'); print(flush=True); input()"
     with subprocess.Popen(
-        [sys.executable, "-c", script], cwd=views.first, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as writer:
+        [sys.executable, "-c", script], cwd=views.first, stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as writer:  # fmt: skip
         assert writer.stdout is not None
         writer.stdout.readline()
         settle(views.first)
