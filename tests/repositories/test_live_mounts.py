@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,8 +21,8 @@ from fusefs.session.session import Session
 from fusefs.session.syncing import sync
 from fusefs.store.check import check
 from fusefs.store.instance import Instance
-from tests.conftest import Cli, unmount
 from tests.daemon.conftest import settle, until
+from tests.mount.killing import forked_daemon
 from tests.repositories.place import (
     ALL,
     add_mount,
@@ -69,19 +70,24 @@ class Views:
 
 @pytest.fixture
 def views(tmp_path: Path) -> Iterator[Views]:
-    cli = Cli(tmp_path / "instance")
+    folder = tmp_path / "instance"
     source = make_source(tmp_path / "source", fill)
-    with Instance.init(cli.instance) as instance:
+    with Instance.init(folder) as instance:
         add_mount(instance, source)
-        s, t = add_session(instance, "s"), add_session(instance, "t")
-        tops = [tmp_path / name for name in ("first", "second", "other")]
-        for top, name in zip(tops, "sst", strict=True):
-            top.mkdir()
-            cli("mount", name, top, "--background")
+        for name in "st":
+            add_session(instance, name)
+    tops = [tmp_path / name for name in ("first", "second", "other")]
+    daemons = []
+    for top, name in zip(tops, "sst", strict=True):
+        top.mkdir()
+        daemons.append(forked_daemon(folder, name, top))
+    with Instance.open(folder) as instance:
+        s, t = (Session(instance, instance.sessions.get(name)) for name in "st")
         first, second, other = (top / "proj" for top in tops)
         yield Views(source, instance, first, second, other, s, t)
-        for top in tops:
-            unmount(top)
+        for daemon in daemons:
+            os.kill(daemon, signal.SIGTERM)
+            os.waitpid(daemon, 0)
         assert check(instance).problems == []
 
 
