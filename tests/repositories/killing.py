@@ -16,14 +16,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fusefs.contract.errors import ContractError
-from fusefs.forge.errors import ForgeError
+from fusefs.contract.errors import ContractError, InvalidArgument, NotFound
+from fusefs.forge.errors import Moved
 from fusefs.session.committing import commit
 from fusefs.session.repository import Repository
 from fusefs.session.session import Session
 from fusefs.session.syncing import sync
 from fusefs.store.check import check
 from fusefs.store.instance import Instance
+from tests.daemon.conftest import until
 from tests.mount.killing import Found, Node
 from tests.repositories.place import (
     add_mount,
@@ -179,18 +180,36 @@ class KillCommands:
 
 def act(work: Repository, action: str) -> None:
     """Do one of the actions; that there is nothing to be done is as good."""
-    with contextlib.suppress(ContractError):
-        if action == "commit":
-            try:
-                commit(work, "ours")
-            except ForgeError:
-                # A commit that was killed after it was sent.
-                sync(work)
-                commit(work, "ours")
-        elif action == "sync":
-            sync(work)
-        else:
+    if action == "restore":
+        with contextlib.suppress(NotFound):
             work.restore(())
+        return
+    if action == "sync":
+        until(lambda: _sync(work))
+        return
+    try:
+        _commit(work)
+    except Moved:
+        # A commit that was killed after it was sent.
+        until(lambda: _sync(work))
+        _commit(work)
+
+
+def _sync(work: Repository) -> bool:
+    """Sync; False while the git of a process that was killed is still at work."""
+    try:
+        sync(work)
+    except Moved:
+        return False
+    return True
+
+
+def _commit(work: Repository) -> None:
+    try:
+        commit(work, "ours")
+    except InvalidArgument as error:
+        if not error.text.startswith("Nothing to commit"):
+            raise
 
 
 def make_repository(instance: Instance, folder: Path, name: bytes) -> dict[str, Node]:

@@ -226,13 +226,15 @@ def works(edit: Callable[[], object]) -> bool:
 
 
 def kept_by_git(top: Path, step: Step) -> bool:
-    """Tell whether a step is one that both sides do alike: into a submodule nothing is written
-    here, and the plain folder does not know that it is one."""
+    """Tell whether a step is one that both sides do alike: nothing is written into a submodule
+    here, and one that is moved stays one, while the plain folder has but an empty directory."""
     names = (step.path, step.target)
     if not (top / ".git" / "submodules").exists():
         return True
     listed = git(top, "ls-files", "-s", "-z").split(b"\0")
     submodules = [line.partition(b"\t")[2] for line in listed if line.startswith(b"160000")]
+    if step.op == "rename" and any(s.startswith(n + b"/") for n in names for s in submodules):
+        return False
     return not any(n == s or n.startswith(s + b"/") for n in names for s in submodules)
 
 
