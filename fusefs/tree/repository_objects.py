@@ -161,6 +161,10 @@ class RepositoryObjects:
             self._sizes[blob] = size
         return size
 
+    def has(self, entry: TreeEntry) -> bool:
+        """Tell whether the clone has what an entry names; a submodule is not its to have."""
+        return entry.mode == SUBMODULE or pygit2.Oid(raw=entry.oid) in self._odb
+
     def read(self, blob: bytes) -> bytes:
         """Return a blob's bytes, which are kept for the next one who asks.
 

@@ -22,8 +22,8 @@ from fusefs.session.committing import commit
 from fusefs.session.repository import Repository
 from fusefs.session.session import Session
 from fusefs.session.syncing import sync
-from fusefs.store.check import check
 from fusefs.store.instance import Instance
+from fusefs.tree.instance_care import check
 from tests.daemon.conftest import until
 from tests.mount.killing import Found, Node
 from tests.repositories.place import (

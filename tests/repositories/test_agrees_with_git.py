@@ -20,9 +20,9 @@ from fusefs.contract.errors import ContractError
 from fusefs.contract.kinds import Kind
 from fusefs.session.committing import commit
 from fusefs.session.session import Session
-from fusefs.store.check import check
 from fusefs.store.instance import Instance
 from fusefs.tree.backend import Change, Owner
+from fusefs.tree.instance_care import check
 from fusefs.tree.repository_changes import Changed
 from tests.conftest import Cli, unmount
 from tests.daemon.conftest import settle, until

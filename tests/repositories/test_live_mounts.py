@@ -19,8 +19,8 @@ from fusefs.contract.paths import Path as TreePath
 from fusefs.session.committing import commit
 from fusefs.session.session import Session
 from fusefs.session.syncing import sync
-from fusefs.store.check import check
 from fusefs.store.instance import Instance
+from fusefs.tree.instance_care import check
 from tests.daemon.conftest import settle, until
 from tests.mount.killing import forked_daemon
 from tests.repositories.place import (
