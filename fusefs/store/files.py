@@ -54,11 +54,12 @@ class Objects(Protocol):
 
     def small(self, oid: bytes, size: int) -> bytes | None:
         """Return the bytes of an object of `size` bytes, None where that would take long."""
-        ...
 
     def open(self, oid: bytes) -> int:
         """Return a new descriptor to read an object from. May block; in any thread."""
-        ...
+
+    def store(self, txn: Writer) -> Located:
+        """Store the node, which only the repository has, before its first change."""
 
 
 class OpenFiles:
@@ -256,7 +257,7 @@ class OpenNode:
     def _write_draft(self, offset: int, data: bytes, append: bool) -> bool:
         """Write to the draft; or give the node a scratch and return False."""
         with self._kv.write() as txn:
-            located = nodes.locate(txn, self.id)
+            located = self._stored(txn)
             if append:
                 offset = current(self._instance, txn, located.record).size
             old = self._small(txn, located.record)
@@ -267,6 +268,11 @@ class OpenNode:
                 old = old.ljust(offset, b"\0")
             self._put_draft(txn, located, old[:offset] + data + old[offset + len(data) :])
             return True
+
+    def _stored(self, txn: Writer) -> Located:
+        if self._objects is None or txn.get(keys.node(self.id)) is not None:
+            return nodes.locate(txn, self.id)
+        return self._objects.store(txn)
 
     def _put_draft(self, txn: Writer, located: Located, data: bytes) -> None:
         txn.put(keys.draft(self.id), data)
@@ -281,7 +287,7 @@ class OpenNode:
         """Set the file's size; new bytes are zero and take no room."""
         if self._scratch is None:
             with self._kv.write() as txn:
-                located = nodes.locate(txn, self.id)
+                located = self._stored(txn)
                 if located.record.content_state != State.SCRATCH and size <= INLINE_MAX:
                     head = self._head(txn, located.record, size)
                     self._put_draft(txn, located, head.ljust(size, b"\0"))
@@ -296,7 +302,7 @@ class OpenNode:
         """Make `data` the whole content; in one step if it is small."""
         if self._scratch is None and len(data) <= INLINE_MAX:
             with self._kv.write() as txn:
-                located = nodes.locate(txn, self.id)
+                located = self._stored(txn)
                 if located.record.content_state != State.SCRATCH:
                     self._put_draft(txn, located, data)
                     return
@@ -335,8 +341,7 @@ class OpenNode:
         nodes.update(txn, located, changed)
 
     def _hash_before(self, record: Record) -> bytes:
-        """Return the SHA-256 of a file before its first change; of a large object's bytes it is
-        not known, and none stands for it."""
+        """Return the SHA-256 before the first change; none is known of a large object's bytes."""
         if record.content_state != State.OBJECT or self._objects is None:
             return record.tail
         small = self._objects.small(record.tail, record.size)

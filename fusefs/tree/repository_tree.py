@@ -48,7 +48,7 @@ class RepositoryTree:
         self.objects = objects
         self._kv = instance.kv
         self._store = store
-        self._blobs = Blobs(objects, instance.folder / "run")
+        self._folder = instance.folder / "run"
         self.nodes = RepositoryNodes(objects)
         self._begin = begin
         self._copy: WorkingCopy | None = None
@@ -124,9 +124,10 @@ class RepositoryTree:
         """Open a regular file."""
         with self._kv.read() as txn:
             found = self.nodes.find(txn, key)
+        blobs = Blobs(self.objects, self._folder, lambda txn: self.nodes.store(txn, key))
         if isinstance(found, Folded):
-            found = self._stored(found) if write else Located(0, found.name, found.record)
-        return self._store.open_located(found, write=write, actor=actor, objects=self._blobs)
+            found = Located(0, found.name, found.record)
+        return self._store.open_located(found, write=write, actor=actor, objects=blobs)
 
     def read_link(self, key: Hashable) -> bytes:
         """Return the target of a symbolic link."""
