@@ -110,8 +110,6 @@ class Coherence:
                 self._entries(record)
             case Op.BIND:
                 self._bound(resolve(record.path))
-            case Op.REWRITE:
-                self._rewritten(record.node)
             case Op.PURGE:
                 self._pin_orphans()
             case Op.SESSION:
@@ -157,6 +155,8 @@ class Coherence:
             self._name(record.parent, record.name)
             return
         node.removed = True
+        if node.files or self._tree.is_directory(node.place):
+            self._pin_orphans()
         if node.place.cursor.visible:
             self._notifier.removed(parent.number, record.name, node.number)
             self._notifier.attributes(parent.number)
@@ -174,18 +174,6 @@ class Coherence:
         for inode in self._inodes:
             if inode.place.is_at_or_below(place):
                 self._notifier.content(inode.number)
-
-    def _rewritten(self, top: int) -> None:
-        """Drop all names, attributes and contents of a working copy."""
-        place = self._tree.places_of(top)
-        if place is None:
-            return
-        for inode in self._inodes:
-            if inode.place.is_at_or_below(place):
-                self._notifier.content(inode.number)
-        parent = self._inodes.at(place.parent)
-        if parent is not None:
-            self._notifier.entry(parent.number, place.name)
 
     def _pin_orphans(self) -> None:
         """Keep alive what others replaced or dropped while it is open here."""

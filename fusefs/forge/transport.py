@@ -40,6 +40,9 @@ _KEPT = "refs/fusefs/kept/"
 _BRANCHES = "refs/remotes/origin/"
 _TAGS = "refs/tags/"
 
+_LOCK = "fusefs.lock"
+_AT_WORK = "Another fetch into {} is at work. Try again."
+
 _NO_OBJECT = "0" * 40
 
 _LOOK = Limits(idle=10, total=20)
@@ -116,8 +119,11 @@ class Transport:
                 raise InvalidArgument(f"Already exists: {path}")
             shutil.rmtree(partial, ignore_errors=True)  # of a clone that was killed
             try:
-                pygit2.init_repository(str(partial), bare=True)
+                made = pygit2.init_repository(str(partial), bare=True)
+                # However few: an object in a pack is found ten times as fast as one in a file.
+                made.config["fetch.unpackLimit"] = 1
                 self.fetch(partial)
+                del made.config["fetch.unpackLimit"]
                 default = self.advertised().default_branch
                 if default is not None:
                     with opened(partial) as repository:
@@ -132,6 +138,12 @@ class Transport:
         Raises:
             ForgeError: it cannot be fetched, and no branch has changed here; Cancelled.
         """
+        with locked(repository / _LOCK, b"fetch", self.limits.total) as mine:
+            if not mine:
+                raise InProgress("fetch")
+            return self._fetch(repository)
+
+    def _fetch(self, repository: Path) -> Moves:
         self._git(
             [
                 "fetch",
@@ -252,6 +264,9 @@ class Transport:
             limits=self.limits,
             watch=self.watch,
         )
+        if output.status != 0 and "cannot lock ref" in output.err:
+            # That of a process that was killed: its lock went with it.
+            raise Moved(_AT_WORK.format(repository))
         if output.status != 0:
             raise from_git(output.err, self.remote, self.kind, doing)
         return output
@@ -306,4 +321,4 @@ def _move_refs(repository: Path, lines: list[str]) -> None:
     commands = "\n".join(["start", *lines, "prepare", "commit", ""])
     output = run(["update-ref", "--stdin"], repository=repository, stdin=commands)
     if output.status != 0:
-        raise Moved(f"Another fetch into {repository} is at work. Try again.\n{output.err}")
+        raise Moved(f"{_AT_WORK.format(repository)}\n{output.err}")

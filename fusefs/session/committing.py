@@ -18,7 +18,7 @@ from fusefs.forge.git_process import Watch
 from fusefs.forge.transport import Transport
 from fusefs.forge.urls import parse
 from fusefs.session.repository import Repository
-from fusefs.store.mounts import WorkingCopy, set_working_copy, working_copy
+from fusefs.store.working_copies import working_copy
 from fusefs.tree.repository_changes import Changed
 
 _IDENT = re.compile(r"(?P<name>.*) <(?P<address>[^<>]+)> [0-9]+ [+-][0-9]{4}")
@@ -77,9 +77,10 @@ def prepare(repository: Repository, message: str, paths: Sequence[Path] = ()) ->
     chosen = _chosen(repository, paths or (repository.path,), named=bool(paths))
     if not chosen:
         raise NothingStaged("commit", repository.absolute(repository.path))
-    base, made = repository.tree.copy.base, _make(repository, message, chosen)
+    copy, made = repository.tree.copy, _make(repository, message, chosen)
+    repository.tree.objects.pin(copy.top, made)
     paths = tuple(item.path for item in chosen)
-    return Prepared(base.hex(), Committed(made.hex(), repository.spec.branch, paths))
+    return Prepared(copy.base.hex(), Committed(made.hex(), repository.spec.branch, paths))
 
 
 def send(repository: Repository, prepared: Prepared, watch: Watch | None = None) -> Committed:
@@ -96,13 +97,15 @@ def send(repository: Repository, prepared: Prepared, watch: Watch | None = None)
 
 def note(repository: Repository, prepared: Prepared) -> None:
     """Count changes from a commit that was sent, unless the working copy has moved on already."""
+    base = bytes.fromhex(prepared.base)
     with repository.instance.kv.write() as txn:
-        mount, session = repository.spec.id, repository.session.spec.name
-        copy = working_copy(txn, mount, session)
-        if copy is not None and copy.base.hex() == prepared.base:
-            moved = WorkingCopy(copy.top, bytes.fromhex(prepared.done.commit))
-            set_working_copy(txn, mount, session, moved)
+        copy = working_copy(txn, repository.spec.id, repository.session.spec.name)
+        if copy is None or copy.base != base:
+            return
+        repository.move(txn, copy, bytes.fromhex(prepared.done.commit))
     repository.instance.commit()
+    # The new base is built on it. What sync pinned stays: not all of that need be committed.
+    repository.tree.objects.unpin(copy.top, base)
     repository.tree.follow()
 
 
@@ -111,7 +114,13 @@ def _chosen(repository: Repository, tops: Sequence[Path], *, named: bool) -> lis
         cursor = repository.session.view.rules.cursor((*repository.mount, *top))
         if not (cursor.visible or cursor.passage):
             raise cursor.unseen((*repository.mount, *top))
-    changes = repository.changes(tops)
+    everything = repository.all_changes()
+    changes = [
+        item
+        for item in everything
+        if repository.level(item.path) >= Level.RO
+        and any(is_at_or_below(item.path, top) for top in tops)
+    ]
     allowed = [item for item in changes if repository.level(item.path) >= Level.COMMIT]
     for top in tops:
         below = [item for item in changes if is_at_or_below(item.path, top)]
@@ -120,7 +129,38 @@ def _chosen(repository: Repository, tops: Sequence[Path], *, named: bool) -> lis
             raise NotCommitted(repository.absolute(refused[0].path))
         if repository.level(top) < Level.COMMIT and not below:
             raise NotCommitted(repository.absolute(top))
-    return allowed
+    return allowed + _making_way(repository, allowed, everything)
+
+
+def _making_way(
+    repository: Repository, chosen: Sequence[Changed], everything: Sequence[Changed]
+) -> list[Changed]:
+    """Return the removals without which nothing can come where `chosen` has something: of a
+    file where a directory is to be, of all that is in a directory where a file is to be.
+
+    Raises:
+        NotCommitted: the session may not commit one of them.
+    """
+    paths = {item.path for item in chosen}
+    removed = {
+        item.path: item for item in everything if item.new is None and item.path not in paths
+    }
+    if not removed:
+        return []
+    above: dict[Path, list[Changed]] = {}
+    for path, item in removed.items():
+        for depth in range(1, len(path)):
+            above.setdefault(path[:depth], []).append(item)
+    found: dict[Path, Changed] = {}
+    for item in chosen:
+        if item.new is None:
+            continue
+        ways = [removed[p] for d in range(1, len(item.path)) if (p := item.path[:d]) in removed]
+        for way in (*ways, *above.get(item.path, ())):
+            if repository.level(way.path) < Level.COMMIT:
+                raise NotCommitted(repository.absolute(item.path))
+            found[way.path] = way
+    return list(found.values())
 
 
 def _make(repository: Repository, message: str, chosen: Sequence[Changed]) -> bytes:

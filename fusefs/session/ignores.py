@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 
 import pathspec
 
 from fusefs.contract.errors import ContractError
+from fusefs.contract.kinds import Kind
 from fusefs.contract.paths import Path
 from fusefs.session.session import Session
 
@@ -57,9 +59,13 @@ class Ignores:
     def _read(self, directory: Path) -> pathspec.GitIgnoreSpec | None:
         path = b"/" + b"/".join((*self._mount, *directory, _NAME))
         try:
-            if self._session.stat(path).size > _MOST_BYTES:
-                return None
-            text = os.fsdecode(self._session.read(path))
+            stat = self._session.stat(path, follow=False)
+            if stat.kind != Kind.FILE or stat.size > _MOST_BYTES:
+                return None  # as git: a link is not followed
+            data = self._session.read(path)
         except ContractError:
             return None
-        return pathspec.GitIgnoreSpec.from_lines(text.splitlines())
+        lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
+        return pathspec.GitIgnoreSpec.from_lines(
+            os.fsdecode(line.removesuffix(b"\r")) for line in lines
+        )

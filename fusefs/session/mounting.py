@@ -25,7 +25,8 @@ from fusefs.session.session import Session
 from fusefs.store import nodes
 from fusefs.store.instance import Instance
 from fusefs.store.kv import Reader
-from fusefs.store.mounts import MountSpec, working_copies
+from fusefs.store.mounts import MountSpec
+from fusefs.store.working_copies import working_copies
 from fusefs.tree.repository_nodes import is_folded
 from fusefs.tree.repository_objects import RepositoryObjects
 from fusefs.tree.repository_worktree import RepositoryWorktree

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import errno
+import os
+from collections.abc import Callable, Iterable, Mapping
 
-from fusefs.contract.errors import ContractError, NothingStaged, NotInRepository, ReadOnly
+from fusefs.contract.errors import (
+    ContractError,
+    InvalidArgument,
+    NothingStaged,
+    NotInRepository,
+    ReadOnly,
+)
 from fusefs.contract.levels import Level
 from fusefs.contract.paths import Path, is_at_or_below, render
 from fusefs.session.ignores import Ignores
 from fusefs.session.session import Session
 from fusefs.store.instance import Instance
+from fusefs.store.kv import Writer
 from fusefs.store.mounts import MountSpec
+from fusefs.store.working_copies import WorkingCopy, set_working_copy, working_copy
 from fusefs.tree.repository_changes import Changed, Changes
+from fusefs.tree.repository_objects import TreeEntry
 from fusefs.tree.repository_tree import RepositoryTree
 from fusefs.tree.repository_trees import edit_tree
 
@@ -43,6 +54,7 @@ class Repository:
             ContractError: the path cannot be seen, or is in no repository.
         """
         self.session = session
+        session.view.refresh()
         wanted = session.resolve(path)
         cursor = session.view.rules.cursor(wanted)
         if not (cursor.visible or cursor.passage):
@@ -77,14 +89,24 @@ class Repository:
         New files that a ``.gitignore`` names are left out.
         """
         tops = tuple(below)
+        return [
+            changed
+            for changed in self.all_changes()
+            if self.level(changed.path) >= Level.RO
+            and any(is_at_or_below(changed.path, top) for top in tops)
+        ]
+
+    def all_changes(self) -> list[Changed]:
+        """Return what is staged, also where the session does not see it: tell it nothing of that.
+
+        New files that a ``.gitignore`` names are left out.
+        """
         ignores = Ignores(self.session, self.mount)
         with self.instance.kv.read() as txn:
             return [
                 changed
                 for changed in Changes(self.instance, self.tree, txn).all()
-                if any(is_at_or_below(changed.path, top) for top in tops)
-                and self.level(changed.path) >= Level.RO
-                and not (changed.old is None and changed.path in ignores)
+                if changed.old is not None or changed.path not in ignores
             ]
 
     def write_tree(self, changes: Iterable[Changed]) -> bytes:
@@ -132,7 +154,8 @@ class Repository:
             new: also remove files that the base does not have, for good.
 
         Raises:
-            ContractError: nothing is changed there, or the session may not change it.
+            ContractError: nothing is changed there, the session may not change it, or something
+                is in the way.
         """
         changes = [c for c in self.changes([below]) if new or c.old is not None]
         if not changes:
@@ -140,8 +163,38 @@ class Repository:
         for changed in changes:
             if self.level(changed.path) < Level.STAGE:
                 raise ReadOnly(self.absolute(changed.path))
+        edits = {changed.path: changed.old for changed in changes}
         with self.instance.kv.write() as txn:
-            edits = {changed.path: changed.old for changed in changes}
-            self.tree.rewrite(txn, edits, self.session.view.actor, self.mount, prune=new)
+            self.rewrite(txn, edits, prune=new, failing="Not restored")
         self.instance.commit()
         return [changed.path for changed in changes]
+
+    def rewrite(
+        self, txn: Writer, edits: Mapping[Path, TreeEntry | None], *, prune: bool, failing: str
+    ) -> None:
+        """Have paths show other objects (see `RepositoryTree.rewrite`).
+
+        Raises:
+            InvalidArgument: something is in the way; its text begins with `failing`.
+        """
+        try:
+            self.tree.rewrite(txn, edits, self.session.view.actor, self.mount, prune=prune)
+        except OSError as error:
+            if error.filename is None:
+                raise
+            path = tuple(os.fsencode(error.filename).split(b"/"))
+            what = self.absolute(path) if self.level(path) >= Level.RO else "a file"
+            why = (
+                "is being written; close it first"
+                if error.errno == errno.EBUSY
+                else "is in the way; move it away first"
+            )
+            raise InvalidArgument(f"{failing}: {what} {why}.") from None
+
+    def move(self, txn: Writer, old: WorkingCopy, base: bytes) -> bool:
+        """Count changes from another commit from now on; False if `old` is not what is there."""
+        mount, session = self.spec.id, self.session.spec.name
+        if working_copy(txn, mount, session) != old:
+            return False
+        set_working_copy(txn, mount, session, old._replace(base=base))
+        return True

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path as HostPath
 
 from fusefs.contract.errors import InvalidArgument
 from fusefs.contract.levels import Level
-from fusefs.contract.paths import Path, render
+from fusefs.contract.paths import Path
 from fusefs.forge.credentials import find
 from fusefs.forge.git_process import Watch
 from fusefs.forge.transport import Transport
 from fusefs.forge.urls import parse
 from fusefs.session.committing import author
+from fusefs.session.ignores import Ignores
 from fusefs.session.repository import Repository
-from fusefs.store.mounts import WorkingCopy, set_working_copy
-from fusefs.tree.repository_merge import differences, merge
+from fusefs.store.kv import Reader
+from fusefs.tree.repository_changes import Changes
+from fusefs.tree.repository_merge import differences, entry_at, merge
+
+_TRIES = 5
 
 
 @dataclass(frozen=True)
@@ -49,39 +53,87 @@ def fetch(repository: Repository, watch: Watch | None = None) -> None:
 def sync(repository: Repository, watch: Watch | None = None) -> Synced:
     """Move a working copy to the newest commit of its branch; what is staged stays staged.
 
-    Where both changed the same lines, the file shows both sides as git does.
+    Where both changed the same lines, the file shows both sides as git does. Ignored files are
+    left as they are.
 
     Raises:
-        InvalidArgument: a file that would change is open and being written.
+        InvalidArgument: a file that would change is open and being written, or something that
+            git does not keep stands in the way.
         ForgeError: the remote cannot be asked.
     """
     fetch(repository, watch)
-    objects, copy = repository.tree.objects, repository.tree.copy
-    tip = objects.branch(repository.spec.branch)
-    if tip == copy.base:
-        return Synced(tip.hex(), ())
-    ours = repository.work_tree()
-    staged = objects.write_commit(ours, [copy.base], "staged\n", author(repository))
-    names = ("staged", f"origin/{repository.spec.branch}")
-    merged, conflicts = merge(objects, staged, tip, names=names)
-    edits = dict(differences(objects, ours, merged))
-    try:
-        with repository.instance.kv.write() as txn:
-            repository.tree.rewrite(
-                txn, edits, repository.session.view.actor, repository.mount, prune=True
-            )
-            moved = WorkingCopy(copy.top, tip)
-            set_working_copy(txn, repository.spec.id, repository.session.spec.name, moved)
-    except OSError as error:
-        if error.filename is None:
-            raise
-        busy = render((*repository.mount, *os.fsencode(error.filename).split(b"/")))
-        raise InvalidArgument(f"Not synced: {busy} is being written; close it first.") from None
-    repository.instance.commit()
-    repository.tree.follow()
-    changed = differences(objects, objects.tree_of(copy.base), objects.tree_of(tip))
+    began = repository.tree.copy.base
+    for _ in range(_TRIES):
+        tip = repository.tree.objects.branch(repository.spec.branch)
+        if tip == repository.tree.copy.base:
+            return Synced(tip.hex(), (), ())
+        conflicts = _merge(repository, tip)
+        repository.tree.follow()
+        if conflicts is not None:
+            return _synced(repository, began, tip, conflicts)
+    raise InvalidArgument(
+        f"Not synced: files in {repository.absolute(())} are being changed. Try again."
+    )
+
+
+def _synced(
+    repository: Repository, began: bytes, tip: bytes, conflicts: Iterable[Path]
+) -> Synced:
+    objects = repository.tree.objects
+    changed = differences(objects, objects.tree_of(began), objects.tree_of(tip))
     return Synced(
         tip.hex(),
         tuple(path for path in conflicts if repository.level(path) >= Level.RO),
         tuple(path for path, _ in changed if repository.level(path) >= Level.RO),
     )
+
+
+def _merge(repository: Repository, tip: bytes) -> list[Path] | None:
+    """Merge `tip` into a working copy; None if that was changed meanwhile.
+
+    What the session has changed is counted from the base, whatever the histories of both are.
+    """
+    objects, copy = repository.tree.objects, repository.tree.copy
+    ours = repository.write_tree(repository.all_changes())
+    who = author(repository)
+    staged = objects.write_commit(ours, [copy.base], "staged\n", who)
+    theirs = objects.write_commit(objects.tree_of(tip), [copy.base], "theirs\n", who)
+    names = ("staged", f"origin/{repository.spec.branch}")
+    merged, conflicts = merge(objects, staged, theirs, names=names)
+    # What was merged is in no branch: it is kept by this.
+    kept = objects.write_commit(merged, [tip], "merged\n", who)
+    objects.pin(copy.top, kept)
+    edits = dict(differences(objects, ours, merged))
+    with repository.instance.kv.write() as txn:
+        if not _is_still(repository, txn, ours, edits) or not repository.move(txn, copy, tip):
+            return None
+        repository.rewrite(txn, edits, prune=True, failing="Not synced")
+    repository.instance.commit()
+    for top, commit in objects.pins():
+        if top == copy.top and commit != kept:
+            objects.unpin(top, commit)
+    return conflicts
+
+
+def _is_still(
+    repository: Repository, txn: Reader, ours: bytes, paths: Iterable[Path]
+) -> bool:
+    """Tell whether the working copy has at `paths` what the tree `ours` has.
+
+    Raises:
+        InvalidArgument: there is an ignored file.
+    """
+    changes = Changes(repository.instance, repository.tree, txn)
+    for path in paths:
+        here, there = changes.at(path), entry_at(repository.tree.objects, ours, path)
+        if there is not None and there.is_tree:
+            there = None
+        if here == there:
+            continue
+        if there is None and path in Ignores(repository.session, repository.mount):
+            raise InvalidArgument(
+                f"Not synced: {repository.absolute(path)} is ignored, but comes with the branch; "
+                "move it away first."
+            )
+        return False
+    return True

@@ -12,7 +12,7 @@ import logging
 import os
 from collections import defaultdict
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
 from weakref import WeakValueDictionary
 
@@ -24,6 +24,7 @@ from fusefs.contract.errors import (
     NameTooLong,
     NotADirectory,
     NotFound,
+    NotPermitted,
     ReadOnly,
 )
 from fusefs.contract.kinds import Kind
@@ -400,6 +401,8 @@ _ERRORS: dict[int, Callable[[str], ContractError]] = {
     errno.ENOTDIR: NotADirectory,
     errno.EISDIR: IsADirectory,
     errno.ENOTEMPTY: DirectoryNotEmpty,
+    # What a backend has reasons of its own to refuse: a name that git keeps, a submodule.
+    errno.EPERM: partial(NotPermitted, what="made or changed"),
     errno.EROFS: ReadOnly,
 }
 _ABOUT_PARENT = (errno.ENOENT, errno.ENOTDIR)

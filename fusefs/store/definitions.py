@@ -14,6 +14,7 @@ from fusefs.contract.sessions import SECRET_SIZE, SessionSpec
 from fusefs.store import journal, keys
 from fusefs.store.journal import Op
 from fusefs.store.kv import Reader, Writer, after_prefix
+from fusefs.store.working_copies import end_working_copies
 
 if TYPE_CHECKING:
     from fusefs.store.instance import Instance
@@ -71,7 +72,7 @@ class SessionTable:
         return spec
 
     def remove(self, name: str, actor: str) -> None:
-        """Remove a session; its live mounts show nothing from then on.
+        """Remove a session with its working copies; its live mounts show nothing from then on.
 
         Raises:
             KeyError: there is none.
@@ -79,6 +80,7 @@ class SessionTable:
         with self._instance.kv.write() as txn:
             session_in(txn, name)
             txn.delete(keys.SESSIONS + name.encode())
+            end_working_copies(txn, session=name)
             define(self._instance, txn, Op.SESSION, name, actor)
         self._instance.commit()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 import time
 from collections.abc import Callable
 from hashlib import sha256 as hash_of
@@ -53,11 +54,12 @@ class Objects(Protocol):
 
     def small(self, oid: bytes, size: int) -> bytes | None:
         """Return the bytes of an object of `size` bytes, None where that would take long."""
-        ...
 
     def open(self, oid: bytes) -> int:
         """Return a new descriptor to read an object from. May block; in any thread."""
-        ...
+
+    def store(self, txn: Writer) -> Located:
+        """Store the node, which only the repository has, before its first change."""
 
 
 class OpenFiles:
@@ -123,6 +125,7 @@ class OpenNode:
         self._read_fds: dict[bytes, int] = {}
         self._reading: int = -1
         self._unread = b""
+        self._opening = threading.Lock()
         self._prepared: tuple[bytes, Path] | None = None
 
     # Reading.
@@ -152,23 +155,24 @@ class OpenNode:
                 if record.content_state == State.OBJECT and record.tail not in self._read_fds:
                     self._unread = record.tail
                     return None
+                self._unread = b""
                 self._reading = self._large(txn, record)
         return _read_cached(self._reading, offset, size)
 
     def read(self, offset: int, size: int) -> bytes:
         """Return bytes of the file that `read_nowait` last could not answer from. May block."""
-        unread, self._unread = self._unread, b""
-        if unread:
-            self._reading = self._open_object(unread)
-        return os.pread(self._reading, size, offset)
+        unread = self._unread
+        reading = self._open_object(unread) if unread else self._reading
+        return os.pread(reading, size, offset)
 
     def _open_object(self, oid: bytes) -> int:
+        """Return a descriptor of an object; of several threads that ask, one opens it."""
         assert self._objects is not None
-        fd = self._objects.open(oid)
-        first = self._read_fds.setdefault(oid, fd)
-        if first != fd:
-            os.close(fd)
-        return first
+        with self._opening:
+            fd = self._read_fds.get(oid)
+            if fd is None:
+                fd = self._read_fds[oid] = self._objects.open(oid)
+            return fd
 
     def _small(self, txn: Reader, record: Record) -> bytes | None:
         state = record.content_state
@@ -253,7 +257,7 @@ class OpenNode:
     def _write_draft(self, offset: int, data: bytes, append: bool) -> bool:
         """Write to the draft; or give the node a scratch and return False."""
         with self._kv.write() as txn:
-            located = nodes.locate(txn, self.id)
+            located = self._stored(txn)
             if append:
                 offset = current(self._instance, txn, located.record).size
             old = self._small(txn, located.record)
@@ -264,6 +268,11 @@ class OpenNode:
                 old = old.ljust(offset, b"\0")
             self._put_draft(txn, located, old[:offset] + data + old[offset + len(data) :])
             return True
+
+    def _stored(self, txn: Writer) -> Located:
+        if self._objects is None or txn.get(keys.node(self.id)) is not None:
+            return nodes.locate(txn, self.id)
+        return self._objects.store(txn)
 
     def _put_draft(self, txn: Writer, located: Located, data: bytes) -> None:
         txn.put(keys.draft(self.id), data)
@@ -278,7 +287,7 @@ class OpenNode:
         """Set the file's size; new bytes are zero and take no room."""
         if self._scratch is None:
             with self._kv.write() as txn:
-                located = nodes.locate(txn, self.id)
+                located = self._stored(txn)
                 if located.record.content_state != State.SCRATCH and size <= INLINE_MAX:
                     head = self._head(txn, located.record, size)
                     self._put_draft(txn, located, head.ljust(size, b"\0"))
@@ -293,7 +302,7 @@ class OpenNode:
         """Make `data` the whole content; in one step if it is small."""
         if self._scratch is None and len(data) <= INLINE_MAX:
             with self._kv.write() as txn:
-                located = nodes.locate(txn, self.id)
+                located = self._stored(txn)
                 if located.record.content_state != State.SCRATCH:
                     self._put_draft(txn, located, data)
                     return
@@ -332,8 +341,7 @@ class OpenNode:
         nodes.update(txn, located, changed)
 
     def _hash_before(self, record: Record) -> bytes:
-        """Return the SHA-256 of a file before its first change; of a large object's bytes it is
-        not known, and none stands for it."""
+        """Return the SHA-256 before the first change; none is known of a large object's bytes."""
         if record.content_state != State.OBJECT or self._objects is None:
             return record.tail
         small = self._objects.small(record.tail, record.size)

@@ -37,7 +37,6 @@ class Op(IntEnum):
     SESSION = 9
     BIND = 10
     PURGE = 11
-    REWRITE = 13
 
 
 class JournalRecord(NamedTuple):

@@ -1,26 +1,19 @@
-"""Repositories mounted in the tree, and each session's working copy of them.
-
-A working copy is a tree of nodes like the instance's own, below a top of its own. Of a
-directory in the state `OBJECT` no entry is stored: they are those of its tree object, until
-the first of them changes. So a working copy costs what was changed in it.
-"""
+"""Repositories mounted in the tree."""
 
 from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path as HostPath
 from typing import TYPE_CHECKING, NamedTuple
 
-from fusefs.contract.kinds import Kind
 from fusefs.contract.paths import Path, render, resolve
-from fusefs.store import keys, nodes, orphans
+from fusefs.store import keys, nodes
 from fusefs.store.definitions import define
 from fusefs.store.journal import Op
-from fusefs.store.kv import Reader, Writer, after_prefix
-from fusefs.store.records import Record, State
+from fusefs.store.kv import Reader
+from fusefs.store.working_copies import end_working_copies
 
 if TYPE_CHECKING:
     from fusefs.store.instance import Instance
@@ -88,7 +81,7 @@ class MountTable:
             mounts = mounts_in(txn)
             check(txn)
             if spec is None:
-                _end_working_copies(txn, mounts[path].id)
+                end_working_copies(txn, mount=mounts[path].id)
                 del mounts[path]
             else:
                 mounts[path] = spec
@@ -112,84 +105,3 @@ def mounts_in(txn: Reader) -> dict[Path, MountSpec]:
     if raw is None:
         return {}
     return {resolve(path): MountSpec(*what) for path, what in json.loads(raw).items()}
-
-
-class WorkingCopy(NamedTuple):
-    """One session's copy of a mounted repository.
-
-    Attributes:
-        top: id of the node at its top.
-        base: object id of the commit that its changes are counted from.
-    """
-
-    top: int
-    base: bytes
-
-
-def working_copy(txn: Reader, mount: int, session: str) -> WorkingCopy | None:
-    """Return a session's working copy of a mount, None where it has none yet."""
-    raw = txn.get(_key(mount, session))
-    return None if raw is None else WorkingCopy(keys.to_number(raw), raw[8:])
-
-
-def working_copies(txn: Reader, mount: int) -> dict[str, WorkingCopy]:
-    """Return all working copies of a mount, by session."""
-    prefix = keys.WORKING + keys.number(mount)
-    return {
-        key[len(prefix) :].decode(): WorkingCopy(keys.to_number(raw), raw[8:])
-        for key, raw in txn.range(prefix, after_prefix(prefix))
-    }
-
-
-def begin_working_copy(
-    txn: Writer, mount: int, path: Path, session: str, *, base: bytes, tree: bytes, changed: int
-) -> WorkingCopy:
-    """Give a session a working copy with nothing changed.
-
-    Args:
-        txn: the transaction.
-        mount: the mount's id.
-        path: the mount's path in the tree.
-        session: the session's name.
-        base: object id of a commit.
-        tree: object id of its tree.
-        changed: when the commit was made, in nanoseconds; what is unchanged shows this time.
-    """
-    if txn.get(keys.node(keys.WORKING_ID)) is None:
-        nodes.place(txn, 0, keys.number(keys.WORKING_ID), _directory(keys.WORKING_ID, 0, b""))
-    top = nodes.new_id(txn)
-    nodes.place(txn, keys.WORKING_ID, keys.number(top), _directory(top, changed, tree))
-    txn.put(keys.working_top(top), keys.number(mount) + b"/".join(path))
-    copy = WorkingCopy(top, base)
-    set_working_copy(txn, mount, session, copy)
-    return copy
-
-
-def set_working_copy(txn: Writer, mount: int, session: str, copy: WorkingCopy) -> None:
-    """Note a working copy's top and base."""
-    txn.put(_key(mount, session), keys.number(copy.top) + copy.base)
-
-
-def _directory(node_id: int, when: int, tree: bytes) -> Record:
-    return Record(
-        Kind.DIR, State.OBJECT if tree else State.CLEAN, 0o755, os.geteuid(), os.getegid(), 0,
-        when, when, when, when, node_id, tree,
-    )  # fmt: skip
-
-
-def _key(mount: int, session: str) -> bytes:
-    return keys.WORKING + keys.number(mount) + session.encode()
-
-
-def _end_working_copies(txn: Writer, mount: int) -> None:
-    """Leave the nodes of all working copies of a mount to the collector."""
-    now = time.time_ns()
-    for session, copy in working_copies(txn, mount).items():
-        end_working_copy(txn, mount, session, copy, now)
-
-
-def end_working_copy(txn: Writer, mount: int, session: str, copy: WorkingCopy, now: int) -> None:
-    """Leave the nodes of a working copy to the collector."""
-    orphans.orphan(txn, nodes.locate(txn, copy.top), now)
-    txn.delete(keys.working_top(copy.top))
-    txn.delete(_key(mount, session))

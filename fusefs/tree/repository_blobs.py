@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
+from fusefs.store.kv import Writer
+from fusefs.store.nodes import Located
 from fusefs.tree.repository_objects import SMALL_BLOB, RepositoryObjects
 
 
 class Blobs:
-    """Gives out blobs: small ones whole, large ones as files."""
+    """Gives out blobs for one file: small ones whole, large ones as files."""
 
-    def __init__(self, objects: RepositoryObjects, folder: Path) -> None:
-        """Keep large blobs in unnamed files of `folder` while they are read."""
+    def __init__(
+        self, objects: RepositoryObjects, folder: Path, store: Callable[[Writer], Located]
+    ) -> None:
+        """Keep large blobs in unnamed files of `folder` while they are read; `store` stores the
+        file's node."""
         self._objects = objects
         self._folder = folder
+        self.store = store
 
     def small(self, oid: bytes, size: int) -> bytes | None:
         """Return the bytes of a blob of `size` bytes, None where that would take long."""

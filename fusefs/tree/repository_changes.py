@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pygit2
-from pygit2.enums import FileMode
 
 from fusefs.contract.kinds import Kind
 from fusefs.contract.paths import Path
@@ -23,8 +22,9 @@ from fusefs.store.nodes import Located, locate
 from fusefs.store.records import SUBMODULE, Record, State
 from fusefs.store.scratch import scratch_record
 from fusefs.tree.repository_nodes import Folded, is_folded
-from fusefs.tree.repository_objects import TreeEntry
-from fusefs.tree.repository_tree import RepositoryTree, is_git
+from fusefs.tree.repository_objects import BLOB, LINK, PROGRAM, TreeEntry
+from fusefs.tree.repository_objects import SUBMODULE as GITLINK
+from fusefs.tree.repository_tree import RepositoryTree
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,6 @@ class Changes:
         new = {
             name: found if isinstance(found, Folded) else Located(work.record.id, name, found)
             for name, found in self._tree.nodes.children(self._txn, work, b"")
-            if not is_git(name)
         }
         for name in sorted({*old, *new}):
             yield from self._pair((*path, name), old.get(name), new.get(name))
@@ -98,15 +97,28 @@ class Changes:
             node = found if isinstance(found, Folded) else Located(0, name, found)
             yield from self._pair((*path, name), None, node)
 
+    def at(self, path: Path) -> TreeEntry | None:
+        """Return what is at a path below the top; None for a directory, and for nothing."""
+        at: Located | Folded = locate(self._txn, self._tree.copy.top)
+        for name in path:
+            if not _has_entries(at.record):
+                return None
+            found = self._tree.nodes.child(self._txn, at, name)
+            if found is None:
+                return None
+            at = found if isinstance(found, Folded) else Located(at.record.id, name, found)
+        return self.entry(at.record)
+
     def entry(self, record: Record) -> TreeEntry | None:
         """Return the tree entry of a node that has none below it; None for what git cannot keep."""
         if record.state & SUBMODULE:
-            return TreeEntry(FileMode.COMMIT, record.tail)
+            return TreeEntry(GITLINK, record.tail)
         if record.kind == Kind.SYMLINK:
-            return TreeEntry(FileMode.LINK, pygit2.hash(record.tail).raw)
+            is_object = record.content_state == State.OBJECT
+            return TreeEntry(LINK, record.tail if is_object else pygit2.hash(record.tail).raw)
         if record.kind != Kind.FILE:
             return None
-        mode = FileMode.BLOB_EXECUTABLE if record.mode & 0o100 else FileMode.BLOB
+        mode = PROGRAM if record.mode & 0o100 else BLOB
         return TreeEntry(mode, self._oid(record))
 
     def _oid(self, record: Record) -> bytes:
@@ -132,15 +144,15 @@ class Changes:
     def write_blob(self, record: Record) -> TreeEntry | None:
         """See to it that the repository has a node's bytes, and return its tree entry."""
         repository = self._objects.repository
-        if record.kind == Kind.SYMLINK:
-            repository.create_blob(record.tail)
-        elif record.kind == Kind.FILE and record.content_state != State.OBJECT:
-            data = self._small(record)
-            if data is not None:
-                repository.create_blob(data)
-            else:
-                repository.create_blob_fromdisk(self._file(record))
-        return self.entry(record)
+        entry = self.entry(record)
+        is_stored = record.content_state != State.OBJECT and not record.state & SUBMODULE
+        if entry is None or not is_stored:
+            return entry
+        data = record.tail if record.kind == Kind.SYMLINK else self._small(record)
+        if data is not None:
+            return entry._replace(oid=repository.create_blob(data).raw)
+        # It may be written at this moment: what was read is what counts.
+        return entry._replace(oid=repository.create_blob_fromdisk(self._file(record)).raw)
 
 
 def _has_entries(record: Record) -> bool:

@@ -6,11 +6,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path as HostPath
 
-import pygit2
-
 from fusefs.contract.paths import Path
-from fusefs.forge.git_process import run
-from fusefs.tree.repository_objects import RepositoryObjects, TreeEntry
+from fusefs.forge.git_process import Limits, run
+from fusefs.tree.repository_objects import TREE, RepositoryObjects, TreeEntry
 from fusefs.tree.repository_trees import edit_tree
 
 _OURS = b"<<<<<<< "
@@ -36,9 +34,11 @@ def merge(
         ForgeError: git is not there, or takes too long.
     """
     output = run(
-        ["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", ours.hex(),
-         theirs.hex()],
+        # Written to disk for good: working copies will refer to it.
+        ["-c", "core.fsync=committed,loose-object", "merge-tree", "--write-tree", "-z",
+         "--name-only", "--no-messages", ours.hex(), theirs.hex()],
         repository=HostPath(objects.folder),
+        limits=Limits(idle=Limits.total),
     )  # fmt: skip
     if output.status not in (0, 1):
         raise OSError(None, f"git cannot merge: {output.err.strip()}")
@@ -72,7 +72,7 @@ def _label(
 
 def entry_at(objects: RepositoryObjects, tree: bytes, path: Path) -> TreeEntry | None:
     """Return what stands at a path below a tree, or None."""
-    at: TreeEntry | None = TreeEntry(int(pygit2.enums.FileMode.TREE), tree)
+    at: TreeEntry | None = TreeEntry(TREE, tree)
     for name in path:
         if at is None or not at.is_tree:
             return None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fusefs.contract.paths import Path
 from fusefs.store.instance import Instance
-from fusefs.store.mounts import MountSpec, WorkingCopy, begin_working_copy, working_copy
+from fusefs.store.mounts import MountSpec
+from fusefs.store.working_copies import WorkingCopy, begin_working_copy, working_copy
 from fusefs.tree.repository_objects import RepositoryObjects
 from fusefs.tree.repository_tree import RepositoryTree
 from fusefs.tree.store_tree import StoreTree
@@ -27,10 +28,13 @@ def open_mount(
             return found
         commit = objects.commit(objects.branch(spec.branch))
         with instance.kv.write() as txn:
-            return working_copy(txn, spec.id, session) or begin_working_copy(
-                txn, spec.id, path, session, base=commit.id.raw, tree=commit.tree_id.raw,
-                changed=commit.commit_time * 10**9,
-            )  # fmt: skip
+            found = working_copy(txn, spec.id, session)
+            if found is None:
+                found = begin_working_copy(
+                    txn, spec.id, path, session, base=commit.id.raw, tree=commit.tree_id.raw
+                )
+                objects.pin(found.top, found.base)
+        return found
 
     return RepositoryTree(instance, store, objects, begin)
 

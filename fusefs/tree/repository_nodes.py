@@ -13,18 +13,24 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from pygit2.enums import FileMode
-
 from fusefs.contract.kinds import Kind
 from fusefs.store import keys, nodes
 from fusefs.store.kv import Reader, Writer
 from fusefs.store.nodes import Located
 from fusefs.store.records import SUBMODULE, Record, State
-from fusefs.tree.repository_objects import RepositoryObjects, TreeEntry
+from fusefs.tree.repository_objects import (
+    LINK,
+    PROGRAM,
+    TREE,
+    RepositoryObjects,
+    TreeEntry,
+)
+from fusefs.tree.repository_objects import SUBMODULE as GITLINK
+
+LINK_MAX = 4095
+"""The longest target of a symbolic link, in bytes (PATH_MAX of Linux)."""
 
 _DERIVED = 1 << 63  # ids that are counted never come so far
-_KINDS = {FileMode.TREE: Kind.DIR, FileMode.COMMIT: Kind.DIR, FileMode.LINK: Kind.SYMLINK}
-_LINK_MAX = 4095
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,9 +92,8 @@ class RepositoryNodes:
         if not is_folded(parent.record):
             yield from nodes.children(txn, parent.record.id, after)
             return
-        for name, entry in self._objects.entries(parent.record.tail).items():
-            if name > after:
-                yield name, self._fold(parent, name, entry)
+        for name, entry in self._objects.entries_after(parent.record.tail, after):
+            yield name, self._fold(parent, name, entry)
 
     def unfold(self, txn: Writer, key: Hashable) -> Located:
         """Store the entries of a directory, and of those above it; nothing changes by it.
@@ -133,18 +138,19 @@ class RepositoryNodes:
 
     def _record(self, above: Record, node_id: int, entry: TreeEntry) -> Record:
         """Return the record of an entry; its owner is its directory's."""
-        kind = _KINDS.get(FileMode(entry.mode), Kind.FILE)
-        state, mode, size, tail = int(State.OBJECT), 0o644, 0, entry.oid
-        if entry.mode == FileMode.COMMIT:
-            state, mode = SUBMODULE, 0o755
-        elif kind == Kind.DIR:
-            mode = 0o755
-        elif kind == Kind.SYMLINK:
-            state, mode, tail = State.CLEAN, 0o777, self._objects.read(entry.oid)[:_LINK_MAX]
-            size = len(tail)
+        kind, state, mode, size, tail = Kind.FILE, int(State.OBJECT), 0o644, 0, entry.oid
+        if entry.mode == GITLINK:
+            kind, state, mode = Kind.DIR, SUBMODULE, 0o755
+        elif entry.mode == TREE:
+            kind, mode = Kind.DIR, 0o755
         else:
-            mode = 0o755 if entry.mode == FileMode.BLOB_EXECUTABLE else 0o644
             size = self._objects.size(entry.oid)
+        if entry.mode == PROGRAM:
+            mode = 0o755
+        elif entry.mode == LINK:
+            kind, mode = Kind.SYMLINK, 0o777
+            if size <= LINK_MAX:
+                state, tail = State.CLEAN, self._objects.read(entry.oid)
         return Record(
             kind, state, mode, above.uid, above.gid, size, self.when, self.when, self.when,
             self.when, node_id, tail,

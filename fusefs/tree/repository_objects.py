@@ -8,20 +8,29 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 import pygit2
-from pygit2.enums import FileMode
+from pygit2.enums import FileMode, ObjectType, Option
 
-from fusefs.forge.git_process import run
+from fusefs.forge.git_process import Limits, run
+from fusefs.tree.repository_names import is_unusable
 
 SMALL_BLOB = 4 << 20
 """Blobs up to this many bytes are read whole, at once."""
 
+TREE, LINK, SUBMODULE = int(FileMode.TREE), int(FileMode.LINK), int(FileMode.COMMIT)
+BLOB, PROGRAM = int(FileMode.BLOB), int(FileMode.BLOB_EXECUTABLE)
+
 _BRANCHES = "refs/remotes/origin/"
+_PINS = "refs/fusefs/work/"
+_OID = 20
 _KEPT_BYTES = 32 << 20
 _KEPT_TREES = 2_000
 _KEPT_SIZES = 200_000
@@ -31,7 +40,7 @@ class TreeEntry(NamedTuple):
     """An entry of a tree object.
 
     Attributes:
-        mode: a `pygit2.enums.FileMode` value.
+        mode: one of the five that git knows.
         oid: the object's id.
     """
 
@@ -41,7 +50,15 @@ class TreeEntry(NamedTuple):
     @property
     def is_tree(self) -> bool:
         """It is a directory."""
-        return self.mode == FileMode.TREE
+        return self.mode == TREE
+
+
+class _Tree(NamedTuple):
+    """A tree object: entries by name in byte order, their names, and those none can be shown of."""
+
+    entries: dict[bytes, TreeEntry]
+    names: list[bytes]
+    unusable: dict[bytes, TreeEntry]
 
 
 class RepositoryObjects:
@@ -56,9 +73,11 @@ class RepositoryObjects:
         if not Path(folder).is_dir():
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
         self.folder = folder
+        # What a working copy refers to must survive the loss of power, as the reference does.
+        pygit2.option(Option.ENABLE_FSYNC_GITDIR, True)
         self.repository = pygit2.Repository(folder)
         self._odb = self.repository.odb
-        self._trees: OrderedDict[bytes, dict[bytes, TreeEntry]] = OrderedDict()
+        self._trees: OrderedDict[bytes, _Tree] = OrderedDict()
         self._sizes: dict[bytes, int] = {}
         self._blobs: OrderedDict[bytes, bytes] = OrderedDict()
         self._blob_bytes = 0
@@ -88,23 +107,42 @@ class RepositoryObjects:
         Raises:
             OSError: EIO where the clone does not have the tree.
         """
-        known = self._trees.get(tree)
+        return self._tree(tree).entries
+
+    def entries_after(self, tree: bytes, after: bytes) -> Iterator[tuple[bytes, TreeEntry]]:
+        """Yield the entries of a tree whose names come after the name `after`.
+
+        Raises:
+            OSError: EIO where the clone does not have the tree.
+        """
+        found = self._tree(tree)
+        for at in range(bisect_right(found.names, after), len(found.names)):
+            yield found.names[at], found.entries[found.names[at]]
+
+    def all_entries(self, tree: bytes) -> dict[bytes, TreeEntry]:
+        """Return the entries of a tree with those that no directory can have.
+
+        Raises:
+            OSError: EIO where the clone does not have the tree.
+        """
+        found = self._tree(tree)
+        return {**found.entries, **found.unusable}
+
+    def _tree(self, oid: bytes) -> _Tree:
+        known = self._trees.get(oid)
         if known is not None:
-            self._trees.move_to_end(tree)
+            self._trees.move_to_end(oid)
             return known
-        found = self.repository.get(pygit2.Oid(raw=tree))
-        if not isinstance(found, pygit2.Tree):
-            raise _lost(tree)
-        entries = dict(
-            sorted(
-                (entry.raw_name or b"", TreeEntry(int(entry.filemode), entry.id.raw))
-                for entry in found
-            )
-        )
-        self._trees[tree] = entries
+        try:
+            kind, data = self._odb.read(pygit2.Oid(raw=oid))
+        except (KeyError, pygit2.GitError):
+            raise _lost(oid) from None
+        if kind != ObjectType.TREE:
+            raise _lost(oid)
+        tree = self._trees[oid] = _parse(data)
         if len(self._trees) > _KEPT_TREES:
             self._trees.popitem(last=False)
-        return entries
+        return tree
 
     def size(self, blob: bytes) -> int:
         """Return a blob's size in bytes, without reading it.
@@ -122,6 +160,10 @@ class RepositoryObjects:
                 self._sizes.clear()
             self._sizes[blob] = size
         return size
+
+    def has(self, entry: TreeEntry) -> bool:
+        """Tell whether the clone has what an entry names; a submodule is not its to have."""
+        return entry.mode == SUBMODULE or pygit2.Oid(raw=entry.oid) in self._odb
 
     def read(self, blob: bytes) -> bytes:
         """Return a blob's bytes, which are kept for the next one who asks.
@@ -210,10 +252,34 @@ class RepositoryObjects:
             OSError: it failed.
             ForgeError: git is not there, or takes too long.
         """
-        output = run(list(arguments), repository=Path(self.folder))
+        output = run(
+            list(arguments), repository=Path(self.folder), limits=Limits(idle=Limits.total)
+        )
         if output.status != 0:
             raise OSError(None, f"git {arguments[0]}: {output.err.strip()}")
         return os.fsencode(output.out)
+    def pin(self, working_copy: int, commit: bytes) -> None:
+        """Keep a commit from git-gc(1), whatever becomes of the branches, for a working copy.
+
+        Args:
+            working_copy: id of its top.
+            commit: the commit.
+        """
+        name = f"{_PINS}{working_copy:x}/{commit.hex()}"
+        self.repository.references.create(name, pygit2.Oid(raw=commit), force=True)
+
+    def pins(self) -> Iterator[tuple[int, bytes]]:
+        """Yield what is pinned: working copies and commits."""
+        for name in list(self.repository.references):
+            if name.startswith(_PINS):
+                top, _, commit = name.removeprefix(_PINS).partition("/")
+                yield int(top, 16), bytes.fromhex(commit)
+
+    def unpin(self, working_copy: int, commit: bytes) -> None:
+        """Let go of a commit."""
+        name = f"{_PINS}{working_copy:x}/{commit.hex()}"
+        if name in self.repository.references:
+            self.repository.references.delete(name)
 
     def branch(self, name: str) -> bytes:
         """Return the commit that the remote's branch is at, as far as the clone knows.
@@ -236,6 +302,38 @@ class RepositoryObjects:
     def note_branch(self, name: str, commit: bytes) -> None:
         """Note that the remote's branch is at `commit`."""
         self.repository.references.create(_BRANCHES + name, pygit2.Oid(raw=commit), force=True)
+
+
+def _parse(data: bytes) -> _Tree:
+    """Parse a tree object: ``mode name NUL id``, again and again.
+
+    By hand: it takes a third of the time that making pygit2's objects does.
+    """
+    entries: list[tuple[bytes, TreeEntry]] = []
+    unusable = {}
+    at, end = 0, len(data)
+    while at < end:
+        nul = data.index(b"\0", at)
+        mode, _, name = data[at:nul].partition(b" ")
+        at = nul + 1 + _OID
+        entry = TreeEntry(_mode(mode), data[nul + 1 : at])
+        if is_unusable(name):
+            unusable[name] = entry
+        else:
+            entries.append((name, entry))
+    entries.sort()
+    shown = dict(entries)
+    return _Tree(shown, list(shown), unusable)
+
+
+@lru_cache(maxsize=64)
+def _mode(text: bytes) -> int:
+    """Return the mode that git takes a mode of a tree object for (canon_mode of git)."""
+    mode = int(text, 8)
+    if stat.S_ISREG(mode):
+        return PROGRAM if mode & 0o100 else BLOB
+    kind = stat.S_IFMT(mode)
+    return {stat.S_IFLNK: LINK, stat.S_IFDIR: TREE}.get(kind, SUBMODULE)
 
 
 def _read(odb: pygit2.Odb, blob: bytes) -> bytes:

@@ -19,18 +19,17 @@ from fusefs.store import keys, nodes, orphans
 from fusefs.store.instance import Instance
 from fusefs.store.journal import Op
 from fusefs.store.kv import Reader, Writer
-from fusefs.store.mounts import WorkingCopy
 from fusefs.store.nodes import Located
 from fusefs.store.records import SUBMODULE, Record
+from fusefs.store.working_copies import WorkingCopy
 from fusefs.tree.backend import PERSON, Actor, Change, Directory, Entry, File, Node, Owner
 from fusefs.tree.repository_blobs import Blobs
-from fusefs.tree.repository_nodes import Folded, RepositoryNodes, is_folded
+from fusefs.tree.repository_names import is_git
+from fusefs.tree.repository_nodes import LINK_MAX, Folded, RepositoryNodes, is_folded
 from fusefs.tree.repository_objects import RepositoryObjects, TreeEntry
 from fusefs.tree.repository_rewrite import Rewrite
 from fusefs.tree.store_names import entry_in, live_path, os_error, touch
 from fusefs.tree.store_tree import StoreTree, hash_of, to_node
-
-GIT_DIRECTORY = b".git"
 
 
 class RepositoryTree:
@@ -49,7 +48,7 @@ class RepositoryTree:
         self.objects = objects
         self._kv = instance.kv
         self._store = store
-        self._blobs = Blobs(objects, instance.folder / "run")
+        self._folder = instance.folder / "run"
         self.nodes = RepositoryNodes(objects)
         self._begin = begin
         self._copy: WorkingCopy | None = None
@@ -65,7 +64,8 @@ class RepositoryTree:
     def follow(self) -> None:
         """Look up anew which commit the working copy is based on."""
         self._copy = self._begin()
-        self.nodes.when = self.objects.commit(self._copy.base).commit_time * 10**9
+        with self._kv.read() as txn:
+            self.nodes.when = nodes.locate(txn, self._copy.top).record.linked
 
     # Looking.
 
@@ -99,7 +99,7 @@ class RepositoryTree:
             directory = self.nodes.find(txn, parent)
             if directory.record.kind != Kind.DIR:
                 raise os_error(errno.ENOTDIR)
-            found = None if is_git(name) else self.nodes.child(txn, directory, name)
+            found = self.nodes.child(txn, directory, name)
             if found is None:
                 raise os_error(errno.ENOENT)
             return self._shown(txn, found)
@@ -117,18 +117,17 @@ class RepositoryTree:
                 found = self.nodes.find(txn, directory)
             except FileNotFoundError:
                 return []
-            listed = (
-                pair for pair in self.nodes.children(txn, found, after) if not is_git(pair[0])
-            )
-            return [Entry(name, self._shown(txn, node)) for name, node in islice(listed, limit)]
+            listed = islice(self.nodes.children(txn, found, after), limit)
+            return [Entry(name, self._shown(txn, node)) for name, node in listed]
 
     def open_file(self, key: Hashable, *, write: bool, actor: Actor = PERSON) -> File:
         """Open a regular file."""
         with self._kv.read() as txn:
             found = self.nodes.find(txn, key)
+        blobs = Blobs(self.objects, self._folder, lambda txn: self.nodes.store(txn, key))
         if isinstance(found, Folded):
-            found = self._stored(found) if write else Located(0, found.name, found.record)
-        return self._store.open_located(found, write=write, actor=actor, objects=self._blobs)
+            found = Located(0, found.name, found.record)
+        return self._store.open_located(found, write=write, actor=actor, objects=blobs)
 
     def read_link(self, key: Hashable) -> bytes:
         """Return the target of a symbolic link."""
@@ -136,6 +135,8 @@ class RepositoryTree:
             record = self.nodes.find(txn, key).record
         if record.kind != Kind.SYMLINK:
             raise os_error(errno.EINVAL)
+        if record.size > LINK_MAX:
+            raise os_error(errno.ENAMETOOLONG)
         return record.tail
 
     def is_submodule(self, key: Hashable) -> bool:
@@ -158,7 +159,7 @@ class RepositoryTree:
             with self._kv.write() as txn:
                 found = self.nodes.unfold(txn, key)
         if found.record.state & SUBMODULE:
-            raise os_error(errno.EROFS)
+            raise os_error(errno.EROFS)  # it belongs to another repository
         return found.record.id
 
     def create(
@@ -259,12 +260,21 @@ class RepositoryTree:
             actor: who wants it.
             mount: where the working copy is mounted, for the journal.
             prune: drop directories that are left empty.
+
+        Raises:
+            OSError: something is in the way.
         """
         now = time.time_ns()
-        Rewrite(self.nodes, txn, self.copy.top, now).apply(edits, prune=prune)
-        self._store.journal(
-            txn, actor, Op.REWRITE, now, node=self.copy.top, path=b"/" + b"/".join(mount)
-        )
+
+        def note(op: Op, located: Located, path: Path, before: Record) -> None:
+            is_name = op != Op.WRITE
+            self._store.journal(
+                txn, actor, op, now, node=located.record.id,
+                parent=located.parent if is_name else 0, name=located.name if is_name else b"",
+                path=b"/" + b"/".join((*mount, *path)), before=hash_of(before),
+            )  # fmt: skip
+
+        Rewrite(self.nodes, txn, self.copy.top, now, note).apply(edits, prune=prune)
 
     def get_xattr(self, key: Hashable, name: bytes) -> bytes:
         """Return an extended attribute."""
@@ -297,11 +307,6 @@ class _RepositoryDirectory:
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-def is_git(name: bytes) -> bool:
-    """Tell whether git keeps a name for itself, on any file system (git-check-ref-format(1))."""
-    return name.lower() == GIT_DIRECTORY or name.lower() == b"git~1"
 
 
 def _check_name(name: bytes) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from pygit2.enums import FileMode, ObjectType
+from pygit2.enums import ObjectType
 
 from fusefs.contract.paths import Path
-from fusefs.tree.repository_objects import RepositoryObjects, TreeEntry
+from fusefs.tree.repository_objects import TREE, RepositoryObjects, TreeEntry
 
 Edits = Mapping[Path, TreeEntry | None]
 """Paths and what stands there from now on; None for nothing."""
@@ -21,7 +21,7 @@ def edit_tree(objects: RepositoryObjects, tree: bytes, edits: Edits) -> bytes:
 def _edit(
     objects: RepositoryObjects, tree: bytes | None, edits: Iterable[tuple[Path, TreeEntry | None]]
 ) -> bytes | None:
-    entries = {} if tree is None else dict(objects.entries(tree))
+    entries = {} if tree is None else objects.all_entries(tree)
     below: dict[bytes, list[tuple[Path, TreeEntry | None]]] = {}
     for path, entry in edits:
         if len(path) > 1:
@@ -39,7 +39,7 @@ def _edit(
         if made is None:
             entries.pop(name, None)
         else:
-            entries[name] = TreeEntry(FileMode.TREE, made)
+            entries[name] = TreeEntry(TREE, made)
     if not entries:
         return None
     return _write(objects, entries)
