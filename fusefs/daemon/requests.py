@@ -15,6 +15,7 @@ from fusefs.daemon.attributes import VOLATILE, Presenter
 from fusefs.daemon.background import Background
 from fusefs.daemon.handles import DirectoryHandle, FileHandle, HandleTable
 from fusefs.daemon.inodes import Inode, InodeTable
+from fusefs.daemon.listings import Listings
 from fusefs.daemon.notify import Notifier
 from fusefs.daemon.options import MountOptions
 from fusefs.daemon.watches import Watches
@@ -52,6 +53,7 @@ class Requests(pyfuse3.Operations):
         self.inodes = InodeTable(tree.root)
         self.files: HandleTable[FileHandle] = HandleTable()
         self.directories: HandleTable[DirectoryHandle] = HandleTable()
+        self.listings = Listings()
         self.mutations = 0
         self.initialised = trio.Event()
         self._tree = tree

@@ -17,7 +17,8 @@ from pyfuse3 import FUSEError
 from fusefs.contract.errors import AccessDenied, NotFound
 from fusefs.daemon import mount_lock
 from fusefs.daemon.guard import handler
-from fusefs.daemon.handles import FIRST_ENTRY, DirectoryHandle
+from fusefs.daemon.handles import DirectoryHandle
+from fusefs.daemon.listings import FIRST_ENTRY
 from fusefs.daemon.mount_lock import MountLock, Served
 from fusefs.daemon.mountpoint import MountError
 from fusefs.daemon.notify import Notifier
