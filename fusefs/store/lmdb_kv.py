@@ -9,6 +9,7 @@ open batch, which `commit` makes durable a few milliseconds later.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -18,12 +19,16 @@ from collections.abc import Callable, Iterator
 from heapq import merge
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Self, cast
+from typing import ClassVar, Self
 
 import lmdb
 
-from fusefs.store.redo import RedoLog, WriteSet
+from fusefs.store import keys
+from fusefs.store.lmdb_pages import page_damages
+from fusefs.store.redo import RedoLog, WriteSet, damaged_log
 from fusefs.store.reserve import ACKNOWLEDGED_BYTES, REMOVALS_BYTES, Reserve
+from fusefs.store.seal import LONGEST, Damaged, seal
+from fusefs.store.sealed_reader import SealedReader
 from fusefs.store.writer_lock import WriterLock
 
 _log = logging.getLogger(__name__)
@@ -34,32 +39,10 @@ _WRITER_DEADLINE = 20.0
 _BATCH_SECONDS = 0.005
 _LONGEST_BATCH_SECONDS = 0.025
 _BATCH_BYTES = 4 << 20
+_WALKS = 3
 _FULL_BELOW = 4 << 20
+_MARGIN_BYTES = LONGEST + (1 << 20)
 _DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS)
-
-
-class _Snapshot:
-    """A reader over an LMDB transaction."""
-
-    __slots__ = ("_txn", "get")
-
-    def __init__(self, txn: lmdb.Transaction) -> None:
-        self._txn = txn
-        self.get = cast("Callable[[bytes], bytes | None]", txn.get)
-
-    def range(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        with self._txn.cursor() as cursor:
-            if cursor.set_range(start):
-                for key, value in cast("Iterator[tuple[bytes, bytes]]", iter(cursor)):
-                    if key >= end:
-                        return
-                    yield key, value
-
-    def last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
-        with self._txn.cursor() as cursor:
-            found = cursor.prev() if cursor.set_range(end) else cursor.last()
-            key, value = cast("tuple[bytes, bytes]", cursor.item())
-            return (key, value) if found and key >= start else None
 
 
 class _ReadTransaction:
@@ -71,12 +54,12 @@ class _ReadTransaction:
         self._kv = kv
         self._own: lmdb.Transaction | None = None
 
-    def __enter__(self) -> _Snapshot:
+    def __enter__(self) -> SealedReader:
         batch = self._kv.batch
         if batch is not None:
-            return _Snapshot(batch)
+            return SealedReader(batch, self._kv.reading_failed)
         self._own = self._kv.begin(write=False)
-        return _Snapshot(self._own)
+        return SealedReader(self._own, self._kv.reading_failed)
 
     def __exit__(self, *exc: object) -> None:
         if self._own is not None:
@@ -86,7 +69,7 @@ class _ReadTransaction:
 class _WriteTransaction:
     """Context manager that collects writes over the batch, then applies them together."""
 
-    __slots__ = ("_freeing", "_kv", "_txn", "writes")
+    __slots__ = ("_freeing", "_kv", "_reader", "writes")
 
     def __init__(self, kv: LmdbKV, *, freeing: bool) -> None:
         self._kv = kv
@@ -94,7 +77,7 @@ class _WriteTransaction:
         self.writes: dict[bytes, bytes | None] = {}
 
     def __enter__(self) -> Self:
-        self._txn = self._kv.enter_batch()
+        self._reader = SealedReader(self._kv.enter_batch(), self._kv.reading_failed)
         return self
 
     def __exit__(
@@ -108,7 +91,7 @@ class _WriteTransaction:
     def get(self, key: bytes) -> bytes | None:
         if key in self.writes:
             return self.writes[key]
-        return cast("bytes | None", self._txn.get(key))
+        return self._reader.get(key)
 
     def put(self, key: bytes, value: bytes) -> None:
         self.writes[key] = value
@@ -117,7 +100,7 @@ class _WriteTransaction:
         self.writes[key] = None
 
     def range(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        base = _Snapshot(self._txn).range(start, end)
+        base = self._reader.range(start, end)
         written = {key: value for key, value in self.writes.items() if start <= key < end}
         if not written:
             return base
@@ -127,7 +110,7 @@ class _WriteTransaction:
 
     def last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
         if not any(start <= key < end for key in self.writes):
-            return _Snapshot(self._txn).last(start, end)
+            return self._reader.last(start, end)
         return next(iter(deque(self.range(start, end), maxlen=1)), None)
 
 
@@ -177,6 +160,7 @@ class LmdbKV:
         self._reserve = Reserve(folder / "reserve", ACKNOWLEDGED_BYTES)
         self._removals = Reserve(folder / "reserve-for-removals", REMOVALS_BYTES)
         self._folder = folder
+        self._file_bytes = 0
         self._identity = ""
         self._users = 0
         self._deferred = False
@@ -251,6 +235,7 @@ class LmdbKV:
             except lmdb.Error as error:
                 self._commit_again(self._as_os_error(error), freeing=freeing, doomed=doomed)
             self._commit_seconds = time.monotonic() - began
+            self._keep_margin()
             self._redo.reset()
             self._batch_writes.clear()
             self._batch_bytes = 0
@@ -258,6 +243,35 @@ class LmdbKV:
             for tell in self.on_commit:
                 tell()
         self._lock.release()
+
+    def _keep_margin(self) -> None:
+        """Let the file, with the writer lock held, end well behind its last page.
+
+        A damaged length or offset in a page makes LMDB look behind that page: zeros there are
+        an error that can be told, the end of the file would be the end of the process.
+        """
+        used = self.sizes()[0]
+        if used + _MARGIN_BYTES > self._file_bytes:
+            self._file_bytes = used + 2 * _MARGIN_BYTES
+            with contextlib.suppress(OSError):
+                if os.stat(self._folder / "data.mdb").st_size < self._file_bytes:
+                    os.truncate(self._folder / "data.mdb", self._file_bytes)
+
+    def damages(self) -> list[str]:
+        """Return what is damaged in the file: its pages, then the values that can be reached."""
+        found = self._damaged_pages()
+        with self.read() as txn:
+            return found + list(txn.damages())
+
+    def _damaged_pages(self) -> list[str]:
+        """Walk all pages; while others write, until they leave the file alone."""
+        for _ in range(_WALKS):
+            before = self._env.info()["last_txnid"]
+            found = page_damages(self._folder)
+            if not found or self._env.info()["last_txnid"] == before:
+                return found
+        with self.write(freeing=True):
+            return page_damages(self._folder)
 
     def sizes(self) -> tuple[int, int]:
         """Return (bytes in use, bytes of the map)."""
@@ -269,10 +283,10 @@ class LmdbKV:
     def begin(self, *, write: bool) -> lmdb.Transaction:
         """Begin an LMDB transaction, following a map that another process let grow."""
         try:
-            return self._env.begin(write=write)
+            return self._env.begin(write=write, buffers=True)
         except lmdb.MapResizedError:
             self._env.set_mapsize(0)
-            return self._env.begin(write=write)
+            return self._env.begin(write=write, buffers=True)
 
     def enter_batch(self) -> lmdb.Transaction:
         """Return the batch to write in, opened and brought up to date if need be."""
@@ -326,7 +340,10 @@ class LmdbKV:
             if value is None:
                 delete(key)
             else:
-                put(key, value)
+                put(key, seal(key, value))
+        if writes is self._batch_writes[0]:
+            number = keys.number(self.batch.id())
+            put(keys.META_COMMIT, seal(keys.META_COMMIT, number))
 
     def _grow(self) -> None:
         """Double the map and do the batch again: LMDB gives up a transaction that hit the end."""
@@ -382,6 +399,12 @@ class LmdbKV:
         if self.try_lock_writer():
             self.enter_batch()
             self._inside = False
+            lost = self._redo.damage(self._batch_number)
+            if lost:
+                _log.error(
+                    "redo.log is damaged: %d or more of the last changes are lost. What is left "
+                    "of them is in %s.", lost + 1, damaged_log(self._folder)
+                )  # fmt: skip
             try:
                 self._reserves_are_held()
                 self.commit()
@@ -392,6 +415,13 @@ class LmdbKV:
         """Replay what a process that died left in the redo log."""
         for writes in self._redo.mutations(self._batch_number):
             self._apply(writes)
+
+    def reading_failed(self, error: lmdb.Error) -> OSError:
+        """Return what to raise when LMDB cannot read; keep the batch usable."""
+        if self.batch is not None:
+            # LMDB does nothing any more in a transaction in which it met damage.
+            self._reopen_batch()
+        return Damaged(f"the store ({error})")
 
     def _as_os_error(self, error: lmdb.Error) -> OSError:
         """Return what the system refused; LMDB calls a write that came out short EIO."""

@@ -143,7 +143,7 @@ def run(instance: Path, result: Round, *, use: Callable[[Path, Round], None] | N
                 os.dup2(nothing.fileno(), 2)
             (use or _use)(instance, _Reporting(writing, result))
             status = 0
-        except BaseException:
+        except BaseException:  # noqa: BLE001 (it is told)
             with os.fdopen(writing, "wb", closefd=False) as pipe:
                 pipe.write(json.dumps({"unclear": traceback.format_exc()[-600:]}).encode() + b"\n")
         finally:
@@ -181,7 +181,7 @@ def _noting(report: _Reporting, what: str) -> Iterator[None]:
         report.tell("wrong", f"{what}: {error}")
     except _CLEAR as error:
         report.tell("errors", f"{what}: {error}")
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 (it is told)
         where = traceback.extract_tb(error.__traceback__)[-1]
         report.tell("unclear", f"{what}: {error!r} {where.filename[-20:]}:{where.lineno}")
 
