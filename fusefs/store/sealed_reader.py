@@ -117,7 +117,11 @@ def _seek(
         raise Damaged(describe(before))
     if after is not None and (after < key or (absent and after == key)):
         raise Damaged(describe(after))
-    # From the top again, on the way that leads to the key before.
+    # From the top again, on the ways that lead to the key behind and to the one before.
+    if after is not None:
+        cursor.set_range(after)
+        if (bytes(cursor.key()) if cursor.prev() else None) != before:
+            raise Damaged(describe(key))
     found = cursor.set_range(b"\0" if before is None else before + b"\0")
     if (bytes(cursor.key()) if found else None) != after:
         raise Damaged(describe(key))

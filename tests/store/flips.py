@@ -33,9 +33,11 @@ from fusefs.store.instance import Instance, InstanceError
 from tests.data import format1
 from tests.store.pages import Pages
 
+FILES = sorted(os.fsdecode(path) for path in format1.FILES)
 KINDS = ("object", "meta", "branch", "leaf", "overflow", "free", "redo", "scratch")
 _CLEAR = (OSError, InstanceError, ContractError)
 _PATIENCE = 60
+_LOGGED = "/late/"
 _LOG_HEADER = struct.Struct("<IIQ")
 
 
@@ -47,6 +49,7 @@ class Round:
         wrong: what was served and is not so (a name that is missing counts).
         errors: texts of failures that a user can understand.
         unclear: failures that would be shown with a traceback.
+        unread: files that could not be read.
         found: what `check` says; None where the instance could not be opened for it.
         died: the signal that ended the process, or 0.
         step: what the process was last at.
@@ -57,6 +60,7 @@ class Round:
     wrong: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     unclear: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
     found: list[str] | None = None
     died: int = 0
     step: str = ""
@@ -66,12 +70,26 @@ class Round:
         if self.died:
             return "died"
         if self.wrong:
-            return "wrong"
+            # What the log held is lost, and that is said.
+            said = self.kind == "redo" and any("redo.damaged" in line for line in self.found or ())
+            lost = all(_LOGGED in line or "list" in line for line in self.wrong)
+            return "loss said" if said and lost else "wrong"
         if self.unclear:
             return "unclear"
         if self.errors:
             return "error"
         return "right, found" if self.found else "right"
+
+
+class Report(Round):
+    """A round as the process in which it happens sees it: told to the other end of a pipe."""
+
+    def __init__(self, fd: int, result: Round) -> None:
+        super().__init__(result.kind, result.at)
+        self._fd = fd
+
+    def tell(self, name: str, value: object) -> None:
+        os.write(self._fd, json.dumps({name: value}).encode()[:4000] + b"\n")
 
 
 def make(folder: Path) -> Path:
@@ -131,7 +149,9 @@ def flip(kind: str, parts: list[tuple[Path, range]], rng: random.Random) -> Roun
     return Round(kind, f"{file.name[:12]}:{at}.{bit}")
 
 
-def run(instance: Path, result: Round, *, use: Callable[[Path, Round], None] | None = None) -> None:
+def run(
+    instance: Path, result: Round, *, use: Callable[[Path, Report], None] | None = None
+) -> None:
     """Use the damaged instance in a process of its own and note what came of it."""
     reading, writing = os.pipe()
     if (pid := os.fork()) == 0:
@@ -141,7 +161,7 @@ def run(instance: Path, result: Round, *, use: Callable[[Path, Round], None] | N
             signal.alarm(_PATIENCE)
             with open(os.devnull, "wb") as nothing:
                 os.dup2(nothing.fileno(), 2)
-            (use or _use)(instance, _Reporting(writing, result))
+            (use or _use)(instance, Report(writing, result))
             status = 0
         except BaseException:  # noqa: BLE001 (it is told)
             with os.fdopen(writing, "wb", closefd=False) as pipe:
@@ -160,19 +180,8 @@ def run(instance: Path, result: Round, *, use: Callable[[Path, Round], None] | N
     result.died = -code if code < 0 else 0
 
 
-class _Reporting(Round):
-    """A round as the process in which it happens sees it: told to the other end of a pipe."""
-
-    def __init__(self, fd: int, result: Round) -> None:
-        super().__init__(result.kind, result.at)
-        self._fd = fd
-
-    def tell(self, name: str, value: object) -> None:
-        os.write(self._fd, json.dumps({name: value}).encode()[:4000] + b"\n")
-
-
 @contextlib.contextmanager
-def _noting(report: _Reporting, what: str) -> Iterator[None]:
+def _noting(report: Report, what: str, *, unread: str = "") -> Iterator[None]:
     report.tell("step", what)
     try:
         yield
@@ -181,18 +190,19 @@ def _noting(report: _Reporting, what: str) -> Iterator[None]:
         report.tell("wrong", f"{what}: {error}")
     except _CLEAR as error:
         report.tell("errors", f"{what}: {error}")
+        if unread:
+            report.tell("unread", unread)
     except Exception as error:  # noqa: BLE001 (it is told)
         where = traceback.extract_tb(error.__traceback__)[-1]
         report.tell("unclear", f"{what}: {error!r} {where.filename[-20:]}:{where.lineno}")
 
 
-def _expect(report: _Reporting, what: str, found: object, expected: object) -> None:
+def _expect(report: Report, what: str, found: object, expected: object) -> None:
     if found != expected:
         report.tell("wrong", f"{what}: {str(found)[:60]}")
 
 
-def _use(folder: Path, report: Round) -> None:
-    assert isinstance(report, _Reporting)
+def _use(folder: Path, report: Report) -> None:
     with _noting(report, "open"), Instance.open(folder) as instance:
         session = Session(instance)
         _read(session, report)
@@ -204,12 +214,22 @@ def _use(folder: Path, report: Round) -> None:
         report.tell("found", [problem[:200] for problem in check(instance).problems][:5])
 
 
+def read_and_check(folder: Path, report: Report) -> None:
+    """Use the instance without writing to it."""
+    with _noting(report, "open"), Instance.open(folder) as instance:
+        _read(Session(instance), report)
+        _definitions(instance, report)
+    report.tell("step", "check")
+    with _noting(report, "check"), Instance.open(folder) as instance:
+        report.tell("found", [problem[:200] for problem in check(instance).problems][:5])
+
+
 def _names(directory: bytes) -> set[bytes]:
     every = {*format1.FILES, *format1.LINKS, b"/docs", b"/data", b"/many", b"/late", b"/open"}
     return {os.path.basename(path) for path in every if os.path.dirname(path) == directory}
 
 
-def _read(session: Session, report: _Reporting) -> None:
+def _read(session: Session, report: Report) -> None:
     for directory in (b"/", b"/docs", b"/data", b"/many", b"/late", b"/open"):
         with _noting(report, f"list {directory!r}"):
             found = {os.fsencode(entry.name) for entry in session.list(directory)}
@@ -217,7 +237,7 @@ def _read(session: Session, report: _Reporting) -> None:
             extra = found - _names(directory) - {b"host", b"new", b"written"}
             _expect(report, f"list {directory!r}", extra, set())
     for path, data in format1.FILES.items():
-        with _noting(report, f"read {path!r}"):
+        with _noting(report, f"read {path!r}", unread=os.fsdecode(path)):
             if session.read(path) != data:
                 report.tell("wrong", f"read {path!r}: other bytes")
             _expect(report, f"size {path!r}", session.stat(path).size, len(data))
@@ -233,7 +253,7 @@ def _read(session: Session, report: _Reporting) -> None:
             _expect(report, f"attribute {path!r}", session.view.get_xattr(place, name), value)
 
 
-def _write(session: Session, report: _Reporting) -> None:
+def _write(session: Session, report: Report) -> None:
     for number in range(3):
         with _noting(report, "write"):
             session.write(b"/new/%d" % number, format1.lines(3000 * number))
@@ -245,7 +265,7 @@ def _write(session: Session, report: _Reporting) -> None:
         session.mv(b"/written", b"/new/moved")
 
 
-def _definitions(instance: Instance, report: _Reporting) -> None:
+def _definitions(instance: Instance, report: Report) -> None:
     with _noting(report, "sessions"):
         for name, spec in format1.SESSIONS.items():
             with contextlib.suppress(KeyError):
@@ -261,7 +281,13 @@ def _definitions(instance: Instance, report: _Reporting) -> None:
 
 
 def rounds(
-    template: Path, kinds: tuple[str, ...], count: int, seed: int, work: Path
+    template: Path,
+    kinds: tuple[str, ...],
+    count: int,
+    seed: int,
+    work: Path,
+    *,
+    use: Callable[[Path, Report], None] | None = None,
 ) -> Iterator[Round]:
     """Yield `count` rounds on copies of `template`, made in `work`."""
     rng = random.Random(seed)
@@ -271,7 +297,7 @@ def rounds(
         shutil.copytree(template, folder)
         try:
             result = flip(kind, places(folder)[kind], rng)
-            run(folder, result)
+            run(folder, result, use=use)
         finally:
             shutil.rmtree(folder)
         yield result
