@@ -35,14 +35,13 @@ class Digest(NamedTuple):
 
 def digest(fd: int) -> Digest:
     """Hash a whole open file. May block."""
-    whole = hashlib.sha256()
-    sums: list[bytes] = []
+    whole, sums = hashlib.sha256(), bytearray()
     offset = 0
     while piece := _pread(fd, _PASS, offset):
         whole.update(piece)
-        sums += _sums(piece)
+        sums += b"".join(_sums(piece))
         offset += len(piece)
-    return Digest(whole.digest(), b"".join(sums))
+    return Digest(whole.digest(), bytes(sums))
 
 
 def _sums(piece: bytes) -> Iterator[bytes]:
