@@ -278,6 +278,8 @@ def _lay_out(txn: Writer) -> None:
     now = time.time_ns()
     txn.put(keys.META_FORMAT, keys.number(FORMAT))
     txn.put(keys.META_INSTANCE, secrets.token_bytes(16))
+    for key, value in keys.ASKED_FOR_ALWAYS:
+        txn.put(key, value)
     for node_id in (keys.ROOT_ID, keys.TRASH_ID, keys.ORPHANS_ID):
         mode = 0o755 if node_id == keys.ROOT_ID else 0o700
         record = Record(

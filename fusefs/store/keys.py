@@ -40,6 +40,9 @@ META_COMMIT = b"mcommit"
 META_UPGRADE = b"mupgrade"
 """How far an upgrade from format 1 has come; not sealed."""
 
+ASKED_FOR_ALWAYS = ((META_RULES, bytes(8)), (META_BINDS, b"{}"))
+"""Read at every operation, and so always there: to prove that a key is absent takes longer."""
+
 ENTRIES = b"e"
 NODES = b"n"
 CONTENT = b"c"

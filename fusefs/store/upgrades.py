@@ -5,7 +5,8 @@ format what is new
 ====== ======================================================================================
 1      the first
 2      values have a seal (`fusefs.store.seal`), large contents have checksums
-       (`fusefs.store.blocks`), the redo log's checksums cover its batch
+       (`fusefs.store.blocks`), the redo log's checksums cover its batch, the number of
+       each transaction is in it, rules and binds are there from the beginning
 ====== ======================================================================================
 
 An upgrade works in short transactions and can be killed at any moment: until the format is
@@ -203,6 +204,8 @@ class _ToFormat2:
             if done % (50 * _VALUES_AT_ONCE) == 0:
                 self._progress(f"Making checksums of entries: {done:,} of {total:,}")
         with self._commit() as txn:
+            for key, value in keys.ASKED_FOR_ALWAYS:
+                txn.put(key, seal(key, value), overwrite=False)
             txn.delete(keys.META_UPGRADE)
             self._mark(txn)
 

@@ -1,4 +1,4 @@
-"""What is in ``format1.tar.gz``, an instance as fusefs 0.1.0 wrote it in format 1.
+"""What is in ``format1.tar.gz``, an instance as fusefs wrote it in format 1.
 
 It was made by running this file with that program (``python -m tests.data.format1 FOLDER``), whose
 process ended itself with SIGKILL: the redo log, a draft and a scratch file are as it left them.
