@@ -62,12 +62,13 @@ def check(instance: Instance, *, progress: Progress = lambda step: None) -> Chec
 
 def _check_all(instance: Instance, txn: Reader, report: CheckReport, progress: Progress) -> None:
     directories: dict[int, int] = {}
+    bad: set[bytes] = set()
     steps: tuple[tuple[str, Callable[[], Iterable[str]]], ...] = (
-        ("entries", lambda: _check_entries(instance, txn, report, directories)),
+        ("content", lambda: _check_large(instance, txn, report, bad)),
+        ("entries", lambda: _check_entries(instance, txn, report, directories, bad)),
         ("directories", lambda: _check_directories(txn, directories)),
         ("nodes", lambda: _check_places(txn, report)),
         ("small content", lambda: _check_small(txn, report)),
-        ("content", lambda: _check_large(instance, txn, report)),
         ("the journal", lambda: _check_journal(txn, report)),
         ("the trash", lambda: _check_trash(instance, txn)),
     )
@@ -86,7 +87,11 @@ def _check_journal(txn: Reader, report: CheckReport) -> Iterator[str]:
 
 
 def _check_entries(
-    instance: Instance, txn: Reader, report: CheckReport, directories: dict[int, int]
+    instance: Instance,
+    txn: Reader,
+    report: CheckReport,
+    directories: dict[int, int],
+    bad: set[bytes],
 ) -> Iterator[str]:
     """Check every entry; note the directories with their parents in `directories`."""
     current_parent, parent_is_directory = -1, True
@@ -110,7 +115,10 @@ def _check_entries(
             report.directories += 1
         elif record.kind == Kind.FILE:
             report.files += 1
-            yield from _check_file(instance, txn, located)
+            if record.tail in bad:
+                yield f"{_name(txn, located)}: its content is damaged"
+            else:
+                yield from _check_file(instance, txn, located)
         elif record.kind not in (Kind.SYMLINK, Kind.FIFO, Kind.SOCKET, Kind.MOUNT):
             yield f"{_name(txn, located)}: unknown kind {record.kind}"
 
@@ -136,7 +144,11 @@ def _check_file(instance: Instance, txn: Reader, located: Located) -> Iterator[s
         if found is None or not instance.scratches.path(found.serial).exists():
             yield f"{_name(txn, located)}: its scratch file is missing"
     else:
-        size = _content_size(instance, txn, record)
+        try:
+            size = _content_size(instance, txn, record)
+        except Damaged:
+            yield f"{_name(txn, located)}: its content is damaged"
+            return
         if size is None:
             yield f"{_name(txn, located)}: its content is missing"
         elif size != record.size:
@@ -192,7 +204,10 @@ def _check_small(txn: Reader, report: CheckReport) -> Iterator[str]:
             yield f"content {key[1:].hex()}: its bytes are damaged"
 
 
-def _check_large(instance: Instance, txn: Reader, report: CheckReport) -> Iterator[str]:
+def _check_large(
+    instance: Instance, txn: Reader, report: CheckReport, bad: set[bytes]
+) -> Iterator[str]:
+    """Check all large content; note what is damaged in `bad`."""
     for sha256, file in instance.content.all_large():
         report.contents += 1
         with file.open("rb") as reader:
@@ -200,6 +215,7 @@ def _check_large(instance: Instance, txn: Reader, report: CheckReport) -> Iterat
             report.bytes += size
             found = blocks.digest(reader.fileno())
         if found.sha256 != sha256:
+            bad.add(sha256)
             yield f"content {sha256.hex()}: its bytes are damaged"
             continue
         try:
@@ -207,6 +223,7 @@ def _check_large(instance: Instance, txn: Reader, report: CheckReport) -> Iterat
         except Damaged:
             whole = False
         if not whole:
+            bad.add(sha256)
             yield f"content {sha256.hex()}: its checksums are damaged"
 
 

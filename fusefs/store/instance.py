@@ -38,7 +38,7 @@ from fusefs.store.records import Record
 from fusefs.store.scratch import ScratchFiles
 from fusefs.store.upgrades import FORMAT, InUse, Progress, say_step, upgrade
 
-__all__ = ["FORMAT", "Instance", "InstanceError"]
+__all__ = ["FORMAT", "Instance", "InstanceError", "check_exists"]
 
 _FOLDERS = ("objects", "scratch", "trash", "run")
 _LONGEST_TOUCH = 500
@@ -101,10 +101,7 @@ class Instance:
         """
         folder = Path(folder).absolute()
         try:
-            if not (folder / "data.mdb").exists():
-                raise InstanceError(
-                    f"{folder} is not an instance. Make one with: fusefs --instance {folder} init"
-                )
+            check_exists(folder)
             if not complete(folder / "data.mdb"):
                 raise InstanceError(
                     f"{folder / 'data.mdb'} has been cut short: restore it from a backup."
@@ -245,6 +242,18 @@ class Instance:
     def sizes(self) -> tuple[int, int]:
         """Return (bytes used, bytes reserved) of the ordered store."""
         return self._lmdb.sizes()
+
+
+def check_exists(folder: Path) -> None:
+    """Refuse a folder that is no instance.
+
+    Raises:
+        InstanceError: it is none.
+    """
+    if not (folder / "data.mdb").exists():
+        raise InstanceError(
+            f"{folder} is not an instance. Make one with: fusefs --instance {folder} init"
+        )
 
 
 def _bring_up(folder: Path, progress: Progress | None) -> None:

@@ -91,6 +91,7 @@ def test_not_while_another_process_has_it_open(old: Path) -> None:
     fd = life.hold(old / "run", 1)
     with pytest.raises(InstanceError, match="Unmount its views first"):
         Instance.open(old)
+    Cli(old)("mounts")  # which the refusal speaks of
     os.close(fd)
     assert _format(old) == 1
     _expect_all_after_opening(old)
