@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fusefs.store import keys, nodes
+from fusefs.store import blocks, keys, nodes
+from fusefs.store.blocks import LargeContent
 from fusefs.store.content import INLINE_MAX
 from fusefs.store.instance import Instance
 from fusefs.store.kv import Reader, Writer
@@ -100,8 +101,8 @@ class OpenNode:
         self._changed = False
         self._scratch: Scratch | None = None
         self._append_fd: int | None = None
-        self._read_fds: dict[bytes, int] = {}
-        self._reading: int = -1
+        self._readers: dict[bytes, LargeContent | _ScratchReader] = {}
+        self._reading: LargeContent | _ScratchReader | None = None
         self._prepared: tuple[bytes, Path] | None = None
 
     # Reading.
@@ -121,49 +122,62 @@ class OpenNode:
     def read_nowait(self, offset: int, size: int) -> bytes | None:
         """Return bytes, or None where the disk would have to be waited for."""
         if self._scratch is not None:
-            self._reading = self._scratch.fd
+            self._reading = _ScratchReader(self._scratch.fd)
         else:
             with self._kv.read() as txn:
                 record = self._load(txn)
                 small = self._small(txn, record)
                 if small is not None:
                     return small[offset : offset + size]
-                self._reading = self._large(txn, record)
-        return _read_cached(self._reading, offset, size)
+                self._reading = self._large(txn, record, offset, size)
+        return self._reading.read_nowait(offset, size)
 
     def read(self, offset: int, size: int) -> bytes:
         """Return bytes of the file that `read_nowait` last could not answer from. May block."""
-        return os.pread(self._reading, size, offset)
+        assert self._reading is not None
+        return self._reading.read(offset, size)
 
     def _small(self, txn: Reader, record: Record) -> bytes | None:
         state = record.content_state
         if state == State.CLEAN:
             return self._instance.content.small(txn, record.tail)
         if state == State.DRAFT:
-            return txn.get(keys.draft(self.id)) or b""
+            draft = txn.get(keys.draft(self.id))
+            if draft is None:
+                raise _lost(record)
+            return draft
         return None
 
-    def _large(self, txn: Reader, record: Record) -> int:
-        """Return a descriptor of the large content, kept until the last handle goes."""
+    def _large(
+        self, txn: Reader, record: Record, offset: int, size: int
+    ) -> LargeContent | _ScratchReader:
+        """Return a reader of the large content, kept until the last handle goes.
+
+        It is ready for `size` bytes at `offset`.
+        """
         if record.content_state == State.CLEAN:
-            key = record.tail
-            fd = self._read_fds.get(key)
-            if fd is None:
+            content = self._readers.get(record.tail)
+            if not isinstance(content, LargeContent):
                 try:
-                    fd = self._instance.content.open_large(record.tail)
+                    content = self._instance.content.open_large(record.tail, record.size)
                 except FileNotFoundError:
                     raise _lost(record) from None
-        else:
-            found = scratch_record(txn, self.id)
-            if found is None:
-                raise _lost(record)
-            key = keys.number(found.serial)
-            fd = self._read_fds.get(key)
-            if fd is None:
+                self._readers[record.tail] = content
+            content.prepare(txn, offset, size)
+            return content
+        found = scratch_record(txn, self.id)
+        if found is None:
+            raise _lost(record)
+        key = keys.number(found.serial)
+        reader = self._readers.get(key)
+        if reader is None:
+            try:
                 path = self._instance.scratches.path(found.serial)
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._read_fds[key] = fd
-        return fd
+                reader = _ScratchReader(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            except FileNotFoundError:
+                raise _lost(record) from None
+            self._readers[key] = reader
+        return reader
 
     # Writing.
 
@@ -175,12 +189,12 @@ class OpenNode:
             return None  # a draft is small until a write makes it a scratch
         with self._kv.read() as txn:
             record = self._load(txn)
-        if record.content_state != State.CLEAN or record.size <= INLINE_MAX:
-            return None
-        source, size, sha256 = self._instance.content.path(record.tail), record.size, record.tail
+            if record.content_state != State.CLEAN or record.size <= INLINE_MAX:
+                return None
+            sums = blocks.stored(txn, record.tail, record.size)
 
         def copy() -> None:
-            self._prepared = (sha256, self._instance.scratches.copy(source, size))
+            self._prepared = (record.tail, self._copy(record, sums))
 
         return copy
 
@@ -252,7 +266,7 @@ class OpenNode:
         small = self._small(txn, record)
         if small is not None:
             return small[:size]
-        return os.pread(self._large(txn, record), size, 0)
+        return self._large(txn, record, 0, size).read(0, size)
 
     def _enter_scratch(self, txn: Writer, located: Located, small: bytes | None) -> None:
         """Begin the node's scratch, or join the one it has."""
@@ -267,7 +281,7 @@ class OpenNode:
             size = scratch.path.stat().st_size
             base: Path | bytes = self._instance.scratches.copy(scratch.path, size)
         else:
-            base = small if small is not None else self._take_copy(located.record)
+            base = small if small is not None else self._take_copy(txn, located.record)
         serial = nodes.new_id(txn)
         self._scratch = self._instance.scratches.begin(serial, base)
         put_scratch_record(txn, self.id, ScratchRecord(serial, 1))
@@ -276,14 +290,28 @@ class OpenNode:
         now = time.time_ns()
         nodes.update(txn, located, record.with_content(State.SCRATCH, 0, record.tail, now))
 
-    def _take_copy(self, record: Record) -> Path:
+    def _take_copy(self, txn: Reader, record: Record) -> Path:
         prepared, self._prepared = self._prepared, None
         if prepared is not None and prepared[0] == record.tail:
             return prepared[1]
         if prepared is not None:
             prepared[1].unlink()
+        return self._copy(record, blocks.stored(txn, record.tail, record.size))
+
+    def _copy(self, record: Record, sums: bytes) -> Path:
+        """Copy the node's large content to write in it; what is damaged is not carried on."""
         source = self._instance.content.path(record.tail)
-        return self._instance.scratches.copy(source, record.size)
+        try:
+            copy = self._instance.scratches.copy(source, record.size)
+        except FileNotFoundError:
+            raise _lost(record) from None
+        try:
+            with copy.open("rb") as reader:
+                blocks.verify(reader.fileno(), sums, record.tail)
+        except BaseException:
+            copy.unlink()
+            raise
+        return copy
 
     def _appending(self, scratch: Scratch) -> int:
         if self._append_fd is None:
@@ -327,9 +355,9 @@ class OpenNode:
 
     def discard(self) -> None:
         """Close every descriptor; the node is not open any more."""
-        for fd in self._read_fds.values():
-            os.close(fd)
-        self._read_fds.clear()
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
         if self._append_fd is not None:
             os.close(self._append_fd)
             self._append_fd = None
@@ -347,17 +375,32 @@ class OpenNode:
         return self._instance
 
 
-def _read_cached(fd: int, offset: int, size: int) -> bytes | None:
-    buffer = bytearray(size)
-    try:
-        count = os.preadv(fd, [buffer], offset, os.RWF_NOWAIT)
-    except OSError as error:
-        if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP):
+class _ScratchReader:
+    """Reads a scratch file, which is being written and has no checksums."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def close(self) -> None:
+        """Close it."""
+        os.close(self._fd)
+
+    def read_nowait(self, offset: int, size: int) -> bytes | None:
+        """Return bytes, or None where the disk would have to be waited for."""
+        buffer = bytearray(size)
+        try:
+            count = os.preadv(self._fd, [buffer], offset, os.RWF_NOWAIT)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP):
+                return None
+            raise
+        if count < size and offset + count < os.fstat(self._fd).st_size:
             return None
-        raise
-    if count < size and offset + count < os.fstat(fd).st_size:
-        return None
-    return bytes(buffer) if count == size else bytes(buffer[:count])
+        return bytes(buffer) if count == size else bytes(buffer[:count])
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return bytes. May block."""
+        return os.pread(self._fd, size, offset)
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -7,6 +7,7 @@ prefix    rest of the key                 value
 ``e``     parent id, name                 the node's record: one scan lists a directory
 ``n``     node id                         parent id and name: where the record stands
 ``c``     SHA-256                         small content
+``b``     SHA-256, chunk (4 bytes)        checksums of large content, one a block
 ``d``     node id                         draft: small content being written
 ``s``     node id                         scratch: large content being written
 ``x``     node id, attribute name         extended attribute
@@ -34,10 +35,18 @@ META_NEXT_ID = b"mnext"
 META_JOURNAL = b"mjournal"
 META_RULES = b"mrules"
 META_BINDS = b"mbinds"
+META_COMMIT = b"mcommit"
+"""The number of the transaction that wrote last: tells a meta page that is not what it was."""
+META_UPGRADE = b"mupgrade"
+"""How far an upgrade from format 1 has come; not sealed."""
+
+ASKED_FOR_ALWAYS = ((META_RULES, bytes(8)), (META_BINDS, b"{}"))
+"""Read at every operation, and so always there: to prove that a key is absent takes longer."""
 
 ENTRIES = b"e"
 NODES = b"n"
 CONTENT = b"c"
+BLOCK_SUMS = b"b"
 DRAFTS = b"d"
 SCRATCHES = b"s"
 XATTRS = b"x"

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fusefs.contract.kinds import Kind
-from fusefs.store import journal, keys, nodes, orphans, trash
+from fusefs.store import blocks, journal, keys, nodes, orphans, trash
 from fusefs.store.instance import Instance
 from fusefs.store.kv import Reader, after_prefix
-from fusefs.store.publish import publish_draft, publish_scratch
+from fusefs.store.publish import NOT_HASHED, publish_draft, publish_scratch
 from fusefs.store.records import State, unpack
 from fusefs.store.retention import is_retained
 from fusefs.store.scratch import scratch_record, scratch_records
@@ -88,7 +88,7 @@ def _publish_abandoned_scratch(instance: Instance, node_id: int) -> bool:
     except (FileNotFoundError, BlockingIOError):
         return False
     try:
-        return publish_scratch(instance, node_id, scratch, "-", known=(-1, b""))
+        return publish_scratch(instance, node_id, scratch, "-", known=(-1, NOT_HASHED))
     finally:
         scratch.close()
 
@@ -150,6 +150,7 @@ def _sweep_large(instance: Instance, marks: _Marks, report: GcReport) -> None:
                 report.contents_left_to_backup += 1
             else:
                 report.bytes_removed += file.stat().st_size
+                blocks.forget(txn, sha256)
                 file.unlink()
                 report.contents_removed += 1
 

@@ -260,9 +260,11 @@ def mounts_command(options: Options) -> None:
       fusefs mounts
     """
     from fusefs.daemon.mount_lock import served
+    from fusefs.store.instance import check_exists
 
-    with open_instance(options) as instance:
-        live = [mount._asdict() for mount in served(instance.folder / "run")]
+    # Not opened: one that must be upgraded cannot be while it is mounted.
+    check_exists(options.folder)
+    live = [mount._asdict() for mount in served(options.folder / "run")]
     if options.json:
         say_json({"mounts": live})
     else:

@@ -78,10 +78,11 @@ def complete_session(
     """Offer the names of the instance's sessions to the shell."""
     from click.shell_completion import CompletionItem
 
-    from fusefs.store.instance import InstanceError
+    from fusefs.store.instance import Instance, InstanceError
 
     try:
-        with open_instance(ctx.ensure_object(Options)) as instance:
+        # Not the moment for an upgrade.
+        with Instance.open(ctx.ensure_object(Options).folder, progress=None) as instance:
             names = instance.sessions.names()
     except (InstanceError, OSError):
         return []
