@@ -11,7 +11,7 @@ import lmdb
 
 from fusefs.contract.kinds import Kind
 from fusefs.contract.paths import render
-from fusefs.store import journal, keys, nodes, trash
+from fusefs.store import journal_chain, keys, nodes, trash
 from fusefs.store.content import hash_file
 from fusefs.store.instance import Instance
 from fusefs.store.kv import Reader, after_prefix
@@ -68,8 +68,9 @@ def _check_all(instance: Instance, txn: Reader, report: CheckReport, progress: P
     report.problems += _check_small(txn, report)
     report.problems += _check_large(instance, report)
     progress("checking the journal")
-    report.problems += journal.verify(txn)
-    report.journal_records = journal.last(txn)
+    verdict = journal_chain.Verdict()
+    report.problems += journal_chain.verify(txn, verdict)
+    report.journal_records = verdict.records
     report.problems += _check_trash(instance, txn)
 
 
