@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import math
+import os
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ import trio
 from fusefs.contract.errors import ContractError
 from fusefs.daemon.handles import FileHandle
 from fusefs.daemon.inodes import Copying, Inode
+from fusefs.daemon.logs import about
 from fusefs.store.bell import HURRY
 
 if TYPE_CHECKING:
@@ -108,8 +110,8 @@ class Background:
             self._armed = False
             try:
                 self.commit_now()
-            except Exception:
-                log.exception("the store cannot commit, trying again")
+            except Exception as error:
+                log.exception("the store cannot commit, trying again", extra=about("commit", error))
                 self._armed = True
                 self._wake.set()
                 await trio.sleep(_RETRY_COMMIT)
@@ -137,12 +139,19 @@ class Background:
             try:
                 await self.pin_orphans()
             except (OSError, trio.TooSlowError) as error:
-                log.warning("tending the instance is put off: %s", error)
+                log.warning(
+                    "tending the instance is put off: %s", error, extra=about("tend", error)
+                )
             if _age(stamp) > _COLLECT_EVERY:
                 stamp.touch()
                 folder = str(self._instance.folder)
                 command = [sys.executable, "-m", "fusefs", "--instance", folder, "gc"]
-                await trio.run_process(command, check=False, stdout=subprocess.DEVNULL)
+                done = await trio.run_process(
+                    command, check=False, stdout=subprocess.DEVNULL, capture_stderr=True
+                )
+                if done.returncode:
+                    words = os.fsdecode(done.stderr).strip()
+                    log.warning("collecting failed: %s", words, extra=about("gc"))
 
     async def pin_orphans(self) -> None:
         """Keep alive what is in no directory any more but open here."""
@@ -223,7 +232,7 @@ class Background:
         except OSError as error:
             copying.error = error
         except Exception as error:
-            log.exception("copying before a write failed")
+            log.exception("copying before a write failed", extra=about("copy"))
             copying.error = OSError(errno.EIO, str(error))
         finally:
             inode.copying = None
@@ -264,7 +273,10 @@ class Background:
             await self.lock_writer(math.inf)
             self._close_now(handle)
         except (OSError, ContractError) as error:
-            log.error("closing a file failed; what was flushed is safe: %s", error)
+            log.error(
+                "closing a file failed; what was flushed is safe: %s", error,
+                extra=about("close", error),
+            )  # fmt: skip
         finally:
             self._end_publication()
 
@@ -276,7 +288,10 @@ class Background:
             await self.lock_writer(math.inf)
             publication.finish()
         except (OSError, ContractError) as error:
-            log.error("publishing a file failed; its bytes are kept: %s", error)
+            log.error(
+                "publishing a file failed; its bytes are kept: %s", error,
+                extra=about("publish", error),
+            )  # fmt: skip
         finally:
             self._end_publication()
 
