@@ -106,6 +106,8 @@ class Background:
         while True:
             await self._wake.wait()
             await trio.sleep(self._instance.commit_after)
+            if self._instance.may_wait:
+                continue
             self._wake = trio.Event()
             self._armed = False
             try:

@@ -186,6 +186,11 @@ class Instance:
         return self._lmdb.pending
 
     @property
+    def may_wait(self) -> bool:
+        """What is not committed yet is nothing that anybody waits for."""
+        return self._lmdb.may_wait and not self._touched
+
+    @property
     def commit_after(self) -> float:
         """Seconds that a batch of mutations may stay open."""
         return self._lmdb.commit_after

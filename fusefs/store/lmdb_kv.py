@@ -34,6 +34,7 @@ _WRITER_DEADLINE = 20.0
 _BATCH_SECONDS = 0.005
 _LONGEST_BATCH_SECONDS = 0.025
 _BATCH_BYTES = 4 << 20
+_LAZY_SECONDS = 1.0
 _FULL_BELOW = 4 << 20
 _DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS)
 
@@ -86,11 +87,12 @@ class _ReadTransaction:
 class _WriteTransaction:
     """Context manager that collects writes over the batch, then applies them together."""
 
-    __slots__ = ("_freeing", "_kv", "_txn", "writes")
+    __slots__ = ("_freeing", "_kv", "_lazy", "_txn", "writes")
 
-    def __init__(self, kv: LmdbKV, *, freeing: bool) -> None:
+    def __init__(self, kv: LmdbKV, *, freeing: bool, lazy: bool) -> None:
         self._kv = kv
         self._freeing = freeing
+        self._lazy = lazy
         self.writes: dict[bytes, bytes | None] = {}
 
     def __enter__(self) -> Self:
@@ -101,7 +103,7 @@ class _WriteTransaction:
         self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
         if kind is None:
-            self._kv.leave(self.writes, freeing=self._freeing)
+            self._kv.leave(self.writes, freeing=self._freeing, lazy=self._lazy)
         else:
             self._kv.leave({}, freeing=True)
 
@@ -185,6 +187,7 @@ class LmdbKV:
         self._batch_writes: list[WriteSet] = []
         self._batch_bytes = 0
         self._commit_seconds = _BATCH_SECONDS / 4
+        self._lazy_until = 0.0
         self.batch: lmdb.Transaction | None = None
         self.on_commit: list[Callable[[], None]] = []
 
@@ -215,9 +218,9 @@ class LmdbKV:
         """Open a snapshot (see `fusefs.store.kv.KV`)."""
         return _ReadTransaction(self)
 
-    def write(self, *, freeing: bool = False) -> _WriteTransaction:
+    def write(self, *, freeing: bool = False, lazy: bool = False) -> _WriteTransaction:
         """Open the write transaction (see `fusefs.store.kv.KV`)."""
-        return _WriteTransaction(self, freeing=freeing)
+        return _WriteTransaction(self, freeing=freeing, lazy=lazy)
 
     def try_lock_writer(self) -> bool:
         """Take the writer lock if it is free; the next `write` then does not wait."""
@@ -227,6 +230,11 @@ class LmdbKV:
     def pending(self) -> bool:
         """There are mutations in the open batch, or the writer lock is held for one."""
         return self._lock.held
+
+    @property
+    def may_wait(self) -> bool:
+        """The open batch has lazy mutations alone, and is not old."""
+        return self.batch is not None and time.monotonic() < self._lazy_until
 
     @property
     def commit_after(self) -> float:
@@ -282,17 +290,20 @@ class LmdbKV:
         if self.batch is None:
             self.batch = self.begin(write=True)
             self._batch_number = self.batch.id()
+            self._lazy_until = time.monotonic() + _LAZY_SECONDS
             self._recover()
         self._inside = True
         return self.batch
 
-    def leave(self, writes: WriteSet, *, freeing: bool) -> None:
+    def leave(self, writes: WriteSet, *, freeing: bool, lazy: bool = False) -> None:
         """Acknowledge `writes`: they are committed, or recorded and in the open batch.
 
         Raises:
             OSError: the disk refused; nothing of `writes` is left.
         """
         self._inside = False
+        if writes and not lazy:
+            self._lazy_until = 0.0
         if not self._deferred or not self._reserves_are_held():
             if writes:
                 self._apply(writes)

@@ -81,7 +81,7 @@ class JournalledHost(HostTree):
             (self._whole(path), self._whole(target))
         )
         try:
-            with self._instance.kv.write() as txn:
+            with self._instance.kv.write(lazy=True) as txn:
                 journal.append(
                     txn, time=time.time_ns(), process=self._instance.process,
                     actor=actor.session, op=op, path=about, detail=detail,

@@ -246,6 +246,13 @@ def test_follow_on_a_terminal_ends_with_ctrl_c(filled: Cli) -> None:
     assert "session" in shown.splitlines()[0]
 
 
+def test_no_name_forges_a_row(cli: Cli) -> None:
+    forged = "9       2026-01-01 00:00:00  -        write       -  -  forged"
+    cli("mkdir", f"/a\n{forged}")
+    assert cli("log").out.splitlines()[1].endswith(f"/a\\n{forged}")
+    assert cli("log", "--json").json["changes"][0]["path"] == f"/a\n{forged}"
+
+
 def test_verify(cli: Cli) -> None:
     cli("mkdir", "/a")
     head = cli("log", "verify", "--json").json["head"]

@@ -44,6 +44,8 @@ _LOOK_EVERY = 5.0
 """Seconds after which a follower looks even though nobody rang: a ring may be lost."""
 _MOST_PROBLEMS = 1000
 _DEFAULT_LIMIT = 50
+_ESCAPED = {c: f"\\x{c:02x}" for c in (*range(32), *range(127, 160))} | {ord("\n"): "\\n"}
+"""No name can look like a row of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +251,8 @@ def _about(record: JournalRecord) -> str:
         sign = "<->" if record.op == Op.EXCHANGE else "->"
         text = f"{text} {sign} {decode(target)}"
     changes = _changes(record)
-    return f"{text}  ({', '.join(changes)})" if changes else text
+    shown = f"{text}  ({', '.join(changes)})" if changes else text
+    return shown.translate(_ESCAPED)
 
 
 def _changes(record: JournalRecord) -> list[str]:
@@ -392,7 +395,8 @@ def _say_verdict(
     if count > len(problems):
         say(f"... and {count - len(problems):,} more")
     if count:
-        say(f"{records:,} records, {count:,} problems. A backup shows what they were.")
+        noun = "problem" if count == 1 else "problems"
+        say(f"{records:,} records, {count:,} {noun}. A backup shows what was there.")
         return
     say(f"{records:,} records, unbroken; the head is {head}")
     if expect is not None:
