@@ -21,6 +21,7 @@ from fusefs.daemon import mountpoint, readiness
 from fusefs.daemon.background import Background
 from fusefs.daemon.coherence import Coherence
 from fusefs.daemon.intake import Intake
+from fusefs.daemon.logs import about
 from fusefs.daemon.mountpoint import MountError
 from fusefs.daemon.notify import Notifier
 from fusefs.daemon.operations import Operations
@@ -83,6 +84,7 @@ class Daemon:
         try:
             self._mount()
             trio.run(self._main, restrict_keyboard_interrupt_to_checkpoints=True)
+            log.info("unmounted", extra=about(mountpoint=self._point))
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
@@ -133,6 +135,7 @@ class Daemon:
             self._stopping = True
             nursery.start_soon(self._stop)
         self._on_ready()
+        log.info("mounted", extra=about(mountpoint=self._point, pid=str(os.getpid())))
         pause = self._manager.watchdog_pause
         while pause is not None:
             self._manager.tell("WATCHDOG=1")
@@ -141,7 +144,8 @@ class Daemon:
     # The end.
 
     async def _obey(self, signals: AsyncIterator[int], nursery: trio.Nursery) -> None:
-        async for _ in signals:
+        async for number in signals:
+            log.info("told to end", extra=about(signal=signal.Signals(number).name))
             if self._stopping:
                 pyfuse3.terminate()
             else:
@@ -182,13 +186,16 @@ class Daemon:
             try:
                 self._background.close(handle)
             except (OSError, ContractError) as error:
-                log.error("closing a file failed; what was flushed is safe: %s", error)
+                log.error(
+                    "closing a file failed; what was flushed is safe: %s", error,
+                    extra=about("close", error),
+                )  # fmt: skip
         for directory in operations.directories.remove_all():
             directory.directory.close()
         try:
             await self._background.settle()
         except OSError as error:  # closing the instance tries again, and tells the caller
-            log.error("the last commit failed: %s", error)
+            log.error("the last commit failed: %s", error, extra=about("commit", error))
 
 
 def _raise_file_limit() -> None:

@@ -19,7 +19,7 @@ from fusefs.store.content import INLINE_MAX
 from fusefs.store.instance import Instance
 from fusefs.store.journal import Op
 from fusefs.store.kv import Writer
-from fusefs.store.records import HAS_XATTRS, Record, to_time
+from fusefs.store.records import HAS_XATTRS, Record, journal_hash, to_time
 
 _NODES_AT_ONCE = 1000
 _BYTES_AT_ONCE = 16 << 20
@@ -140,7 +140,7 @@ class BulkLoader:
         journal.append(
             txn, time=now, process=self._instance.process, actor=self._actor, op=Op.CREATE,
             node=plan.node, parent=plan.parent, name=name, path=b"/" + b"/".join(plan.path),
-            after=tail if plan.kind == Kind.FILE else b"",
+            after=journal_hash(record),
         )  # fmt: skip
         self._instance.journalled()
 

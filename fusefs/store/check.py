@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from fusefs.contract.kinds import Kind
 from fusefs.contract.paths import render
-from fusefs.store import blocks, journal, keys, nodes, trash
+from fusefs.store import blocks, journal_chain, keys, nodes, trash
 from fusefs.store.instance import Instance
 from fusefs.store.kv import Reader, after_prefix
 from fusefs.store.nodes import Located
@@ -82,8 +82,9 @@ def _check_all(instance: Instance, txn: Reader, report: CheckReport, progress: P
 
 
 def _check_journal(txn: Reader, report: CheckReport) -> Iterator[str]:
-    yield from journal.verify(txn)
-    report.journal_records = journal.last(txn)
+    verdict = journal_chain.Verdict()
+    yield from journal_chain.verify(txn, verdict)
+    report.journal_records = verdict.records
 
 
 def _check_entries(

@@ -191,6 +191,11 @@ class Instance:
         """There are mutations that are not committed yet."""
         return self._lmdb.pending
 
+    @property
+    def may_wait(self) -> bool:
+        """What is not committed yet is nothing that anybody waits for."""
+        return self._lmdb.may_wait and not self._touched
+
     def commit_after(self) -> float:
         """Return the seconds that a batch of mutations may stay open."""
         return self._lmdb.commit_after(alone=self.bell.is_alone())

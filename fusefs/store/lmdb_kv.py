@@ -39,6 +39,7 @@ _BATCH_SECONDS = 0.005
 _LONGEST_BATCH_SECONDS = 0.025
 _LONGEST_BATCH_ALONE = 0.1
 _BATCH_BYTES = 4 << 20
+_LAZY_SECONDS = 1.0
 _WALKS = 3
 _MARGIN_BYTES = LONGEST + (1 << 20)
 
@@ -102,6 +103,7 @@ class LmdbKV:
         self._batch_writes: list[WriteSet] = []
         self._batch_bytes = 0
         self._commit_seconds = _BATCH_SECONDS / 4
+        self._lazy_until = 0.0
         self.batch: lmdb.Transaction | None = None
         self.on_commit: list[Callable[[], None]] = []
 
@@ -132,9 +134,9 @@ class LmdbKV:
         """Open a snapshot (see `fusefs.store.kv.KV`)."""
         return ReadTransaction(self)
 
-    def write(self, *, freeing: bool = False) -> WriteTransaction:
+    def write(self, *, freeing: bool = False, lazy: bool = False) -> WriteTransaction:
         """Open the write transaction (see `fusefs.store.kv.KV`)."""
-        return WriteTransaction(self, freeing=freeing)
+        return WriteTransaction(self, freeing=freeing, lazy=lazy)
 
     @property
     def writer_lock(self) -> WriterLock:
@@ -145,6 +147,11 @@ class LmdbKV:
     def pending(self) -> bool:
         """There are mutations in the open batch, or the writer lock is held for one."""
         return self._lock.held
+
+    @property
+    def may_wait(self) -> bool:
+        """The open batch has lazy mutations alone, and is not old."""
+        return self.batch is not None and time.monotonic() < self._lazy_until
 
     def commit_after(self, *, alone: bool) -> float:
         """Return the seconds that a batch may stay open: some multiple of what a commit costs
@@ -259,17 +266,20 @@ class LmdbKV:
         if self.batch is None:
             self.batch = self.begin(write=True)
             self._batch_number = self.batch.id()
+            self._lazy_until = time.monotonic() + _LAZY_SECONDS
             self._recover()
         self._inside = True
         return self.batch
 
-    def leave(self, writes: WriteSet, *, freeing: bool) -> None:
+    def leave(self, writes: WriteSet, *, freeing: bool, lazy: bool = False) -> None:
         """Acknowledge `writes`: they are committed, or recorded and in the open batch.
 
         Raises:
             OSError: the disk refused; nothing of `writes` is left.
         """
         self._inside = False
+        if writes and not lazy:
+            self._lazy_until = 0.0
         if not self._deferred or not self._reserves_are_held():
             if writes:
                 self._apply(writes)

@@ -40,11 +40,12 @@ class ReadTransaction:
 class WriteTransaction:
     """Context manager that collects writes over the batch, then applies them together."""
 
-    __slots__ = ("_freeing", "_kv", "_reader", "writes")
+    __slots__ = ("_freeing", "_kv", "_lazy", "_reader", "writes")
 
-    def __init__(self, kv: LmdbKV, *, freeing: bool) -> None:
+    def __init__(self, kv: LmdbKV, *, freeing: bool, lazy: bool) -> None:
         self._kv = kv
         self._freeing = freeing
+        self._lazy = lazy
         self.writes: dict[bytes, bytes | None] = {}
 
     def __enter__(self) -> Self:
@@ -55,7 +56,7 @@ class WriteTransaction:
         self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
         if kind is None:
-            self._kv.leave(self.writes, freeing=self._freeing)
+            self._kv.leave(self.writes, freeing=self._freeing, lazy=self._lazy)
         else:
             self._kv.leave({}, freeing=True)
 

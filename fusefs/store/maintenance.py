@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from fusefs.contract.kinds import Kind
 from fusefs.store import blocks, journal, keys, nodes, orphans, trash
@@ -56,7 +56,18 @@ def collect(instance: Instance, *, progress: Progress = lambda step: None) -> Gc
     _sweep_small(instance, marks, report)
     _sweep_large(instance, marks, report)
     _sweep_strays(instance, report)
+    if any(asdict(report).values()):
+        _record(instance, report)
     return report
+
+
+def _record(instance: Instance, report: GcReport) -> None:
+    with instance.kv.write(freeing=True) as txn:
+        journal.append(
+            txn, time=time.time_ns(), process=instance.process, actor=journal.UPKEEP,
+            op=journal.Op.COLLECT, detail=journal.describe(asdict(report)),
+        )  # fmt: skip
+        instance.journalled()
 
 
 def publish_abandoned(instance: Instance) -> int:
@@ -71,7 +82,7 @@ def publish_abandoned(instance: Instance) -> int:
             located = nodes.locate(txn, node_id)
             record = located.record
             if record.content_state == State.DRAFT and record.ctime < quiet_since:
-                publish_draft(instance, txn, located, "-")
+                publish_draft(instance, txn, located, journal.UPKEEP)
                 published += 1
     for node_id in scratches:
         published += _publish_abandoned_scratch(instance, node_id)
@@ -88,7 +99,9 @@ def _publish_abandoned_scratch(instance: Instance, node_id: int) -> bool:
     except (FileNotFoundError, BlockingIOError):
         return False
     try:
-        return publish_scratch(instance, node_id, scratch, "-", known=(-1, NOT_HASHED))
+        return publish_scratch(
+            instance, node_id, scratch, journal.UPKEEP, known=(-1, NOT_HASHED)
+        )
     finally:
         scratch.close()
 

@@ -13,7 +13,7 @@ from fusefs.store.instance import Instance
 from fusefs.store.journal import Op
 from fusefs.store.kv import Writer
 from fusefs.store.nodes import Located
-from fusefs.store.records import EMPTY_SHA256, State
+from fusefs.store.records import State
 from fusefs.store.scratch import Scratch, scratch_record, sync_and_hash
 
 if TYPE_CHECKING:
@@ -125,6 +125,6 @@ def _set_content(
     journal.append(
         txn, time=time.time_ns(), process=instance.process, actor=actor, op=Op.WRITE,
         node=record.id, path=b"" if path is None else b"/" + b"/".join(path),
-        before=b"" if record.tail == EMPTY_SHA256 else record.tail, after=sha256,
+        before=record.tail, after=sha256,
     )  # fmt: skip
     instance.journalled()

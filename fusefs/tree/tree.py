@@ -15,8 +15,8 @@ from fusefs.store import definitions
 from fusefs.store.definitions import BindSpec
 from fusefs.store.instance import Instance, InstanceError
 from fusefs.tree.backend import Backend, Node
-from fusefs.tree.host_tree import HostTree
 from fusefs.tree.instance_trash import InstanceTrash
+from fusefs.tree.journalled_host import JournalledHost
 from fusefs.tree.store_tree import StoreTree
 from fusefs.tree.unavailable import UnavailableTree
 
@@ -172,7 +172,7 @@ class Tree:
 
 
 def _open_host(instance: Instance, path: Path, spec: BindSpec) -> Backend:
-    return HostTree(spec.source, InstanceTrash(instance, path))
+    return JournalledHost(spec.source, InstanceTrash(instance, path), instance, path)
 
 
 _FACTORIES: Mapping[str, Callable[[Instance, Path, BindSpec], Backend]] = {HOST: _open_host}

@@ -34,6 +34,9 @@ class Handlers:
     def is_open(self, inode: int) -> bool:
         return inode == 7
 
+    def paths_of(self, op: str, named: dict[str, object]) -> dict[str, str]:
+        return {}
+
     @handler
     async def lookup(self, inode: int, failure: BaseException) -> None:
         raise failure

@@ -40,7 +40,7 @@ _MODULES = {
     "mkdir": "tree",
     "mv": "tree",
     "rm": "tree",
-    "log": "care",
+    "log": "log",
     "trash": "care",
     "check": "care",
     "gc": "care",

@@ -75,6 +75,11 @@ def owner(text: str) -> tuple[int, int]:
               help="Define the session (again) from this file, then mount it.")
 @click.option("--bind", "binds", metavar="HOST_DIR[=PATH]", multiple=True,
               help="Mount a host directory without an instance of your own.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text",
+              show_default=True, help="Log lines as key=value pairs, or one JSON object a line.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]),
+              help="From which level on is logged; debug has each refusal.  [default: info; on a "
+              "terminal warning]")
 @rule_options
 @click.option("--ready-fd", type=int, hidden=True)
 @click.option("--throw-away", is_flag=True, hidden=True)
@@ -174,22 +179,23 @@ class _Request:
         if self.flags["no_xattrs"]:
             words.append("--no-xattrs")
         words += ["--passage-errno", self.flags["passage_errno"]]
+        words += ["--log-format", self.flags["log_format"]]
+        if self.flags["log_level"]:
+            words += ["--log-level", self.flags["log_level"]]
         if self.throw_away:
             words.append("--throw-away")
         return [*words, "--", self.session, str(self.mountpoint)]
 
     def serve(self, ready_fd: int | None, on_ready: Callable[[], None]) -> None:
         """Mount and serve until it is unmounted."""
-        import logging
-
+        from fusefs.daemon import logs
         from fusefs.daemon.options import MountOptions
         from fusefs.daemon.serve import serve
         from fusefs.tree.backend import Owner
 
-        logging.basicConfig(
-            format="%(asctime)s %(levelname)s %(message)s",
-            level=logging.WARNING if ready_fd is None else logging.INFO,
-        )
+        # A person in front of a terminal is told in words that it is mounted.
+        usual = "warning" if sys.stderr.isatty() else "info"
+        logs.set_up(self.session, self.flags["log_format"], self.flags["log_level"] or usual)
         how = MountOptions(
             allow_other=self.flags["allow_other"],
             owner=Owner(*self.flags["set_owner"]) if self.flags["set_owner"] else None,
