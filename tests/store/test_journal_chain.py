@@ -14,23 +14,37 @@ from fusefs.store.check import check
 from fusefs.store.instance import Instance
 from fusefs.store.journal import CHAIN_BYTES, NO_CHAIN, link
 from fusefs.store.journal_chain import Head, Verdict, verify
+from fusefs.store.seal import seal, unseal
 
-Store = lmdb.Transaction
+
+class Store:
+    """The store in the hands of somebody who knows its seals as well."""
+
+    def __init__(self, txn: lmdb.Transaction) -> None:
+        self._txn = txn
+
+    def get(self, name: bytes) -> bytes:
+        stored = self._txn.get(name)
+        assert stored is not None
+        return unseal(name, memoryview(stored))
+
+    def put(self, name: bytes, value: bytes) -> None:
+        self._txn.put(name, seal(name, value))
+
+    def delete(self, name: bytes) -> bool:
+        return self._txn.delete(name)
+
+    def finish(self) -> None:
+        self.put(keys.META_COMMIT, keys.number(self._txn.id()))
 
 
 def key(seq: int) -> bytes:
     return keys.JOURNAL + keys.number(seq)
 
 
-def get(store: Store, name: bytes) -> bytes:
-    value = store.get(name)
-    assert value is not None
-    return bytes(value)
-
-
 def alter(store: Store, *seqs: int) -> None:
     for seq in seqs:
-        store.put(key(seq), get(store, key(seq)).replace(b"/f", b"/g"))
+        store.put(key(seq), store.get(key(seq)).replace(b"/f", b"/g"))
 
 
 def remove(store: Store, *seqs: int) -> None:
@@ -42,7 +56,7 @@ def rechain(store: Store, last: int) -> None:
     """Write all hashes up to the record `last` anew, as somebody who knows how would."""
     chain = NO_CHAIN
     for seq in range(1, last + 1):
-        raw = get(store, key(seq))[:-CHAIN_BYTES]
+        raw = store.get(key(seq))[:-CHAIN_BYTES]
         chain = link(chain, seq, raw)
         store.put(key(seq), raw + chain)
     store.put(keys.META_JOURNAL, keys.number(last) + chain)
@@ -59,22 +73,22 @@ def cut_off(store: Store) -> None:
 
 
 def swap(store: Store) -> None:
-    one, two = get(store, key(3)), get(store, key(4))
+    one, two = store.get(key(3)), store.get(key(4))
     store.put(key(3), two)
     store.put(key(4), one)
 
 
 def change_a_hash(store: Store) -> None:
-    value = get(store, key(4))
+    value = store.get(key(4))
     store.put(key(4), value[:-1] + bytes([value[-1] ^ 1]))
 
 
 def insert(store: Store) -> None:
-    store.put(key(4) + b"x", get(store, key(4)))
+    store.put(key(4) + b"x", store.get(key(4)))
 
 
 def shorten(store: Store) -> None:
-    store.put(key(4), get(store, key(4))[:20])
+    store.put(key(4), store.get(key(4))[:20])
 
 
 @pytest.fixture
@@ -90,8 +104,10 @@ def folder(tmp_path: Path) -> Path:
 def tamper(folder: Path, how: Callable[[Store], object]) -> None:
     with lmdb.open(str(folder), map_size=1 << 30) as environment, environment.begin(
         write=True
-    ) as store:
+    ) as txn:
+        store = Store(txn)
         how(store)
+        store.finish()
 
 
 def problems(folder: Path, expect: Head | None = None) -> list[str]:
