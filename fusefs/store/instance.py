@@ -31,7 +31,7 @@ from fusefs.store.bell import Bell
 from fusefs.store.content import ContentStore
 from fusefs.store.definitions import BindTable, SessionTable
 from fusefs.store.journal import Journal
-from fusefs.store.kv import KV, Writer
+from fusefs.store.kv import KV, Reader, Writer
 from fusefs.store.lmdb_file import complete
 from fusefs.store.lmdb_kv import LmdbKV
 from fusefs.store.records import Record
@@ -164,15 +164,7 @@ class Instance:
 
     def _check_format(self) -> None:
         with self.kv.read() as txn:
-            raw = txn.get(keys.META_FORMAT)
-        if raw is None:
-            raise InstanceError(f"{self.folder} is not a whole instance: it has no format.")
-        found = keys.to_number(raw)
-        if found > FORMAT:
-            raise InstanceError(
-                f"{self.folder} has format {found}; this fusefs knows formats up to {FORMAT}. "
-                "Install a newer fusefs."
-            )
+            check_format(self.folder, txn)
 
     # Group commit.
 
@@ -231,16 +223,51 @@ class Instance:
         run = self.folder / "run"
         for file in run.glob("process.*"):
             process = int(file.name.partition(".")[2], 16)
-            if process == self.process or _is_locked(file):
+            if process == self.process or is_alive(file):
                 alive.add(process)
             else:
                 file.unlink(missing_ok=True)
                 (run / f"bell.{process:016x}").unlink(missing_ok=True)
         return alive
 
+    # Upkeep of the ordered store.
+
     def sizes(self) -> tuple[int, int]:
         """Return (bytes used, bytes reserved) of the ordered store."""
         return self._lmdb.sizes()
+
+    def make_room(self) -> None:
+        """Let the ordered store grow to twice the size it may have now.
+
+        Raises:
+            OSError: the system refused.
+        """
+        self._lmdb.make_room()
+
+    def restore_reserves(self) -> None:
+        """Have the space that is kept back for a full disk, if the disk has it.
+
+        Raises:
+            TimeoutError: another process kept the writer lock.
+        """
+        self._lmdb.restore_reserves()
+
+
+def check_format(folder: Path, txn: Reader) -> None:
+    """Check that this program knows the format of the instance in `folder`.
+
+    Raises:
+        InstanceError: it has none, or a newer one.
+    """
+    raw = txn.get(keys.META_FORMAT)
+    if raw is None:
+        raise InstanceError(f"{folder} is not a whole instance: it has no format.")
+    found = keys.to_number(raw)
+    if found > FORMAT:
+        raise InstanceError(
+            f"{folder} has format {found}; this fusefs knows formats up to {FORMAT}. "
+            "Install a newer fusefs."
+        )
 
 
 def _life_name(process: int) -> str:
@@ -249,12 +276,18 @@ def _life_name(process: int) -> str:
 
 def _hold_life_lock(run: Path, process: int) -> int:
     """Hold a lock that the kernel drops when this process dies."""
-    fd = os.open(run / _life_name(process), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(fd, fcntl.LOCK_EX)
-    return fd
+    path = run / _life_name(process)
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(fd), os.stat(path)):
+                return fd
+        os.close(fd)  # somebody who sweeps up took it for a dead one's before it was locked
 
 
-def _is_locked(file: Path) -> bool:
+def is_alive(file: Path) -> bool:
+    """Tell whether the process whose life lock `file` is has the instance open."""
     try:
         fd = os.open(file, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

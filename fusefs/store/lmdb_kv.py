@@ -38,8 +38,8 @@ _FULL_BELOW = 4 << 20
 _DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS)
 
 
-class _Snapshot:
-    """A reader over an LMDB transaction."""
+class Snapshot:
+    """A reader over an LMDB transaction (see `fusefs.store.kv.Reader`)."""
 
     __slots__ = ("_txn", "get")
 
@@ -71,12 +71,12 @@ class _ReadTransaction:
         self._kv = kv
         self._own: lmdb.Transaction | None = None
 
-    def __enter__(self) -> _Snapshot:
+    def __enter__(self) -> Snapshot:
         batch = self._kv.batch
         if batch is not None:
-            return _Snapshot(batch)
+            return Snapshot(batch)
         self._own = self._kv.begin(write=False)
-        return _Snapshot(self._own)
+        return Snapshot(self._own)
 
     def __exit__(self, *exc: object) -> None:
         if self._own is not None:
@@ -117,7 +117,7 @@ class _WriteTransaction:
         self.writes[key] = None
 
     def range(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        base = _Snapshot(self._txn).range(start, end)
+        base = Snapshot(self._txn).range(start, end)
         written = {key: value for key, value in self.writes.items() if start <= key < end}
         if not written:
             return base
@@ -127,7 +127,7 @@ class _WriteTransaction:
 
     def last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
         if not any(start <= key < end for key in self.writes):
-            return _Snapshot(self._txn).last(start, end)
+            return Snapshot(self._txn).last(start, end)
         return next(iter(deque(self.range(start, end), maxlen=1)), None)
 
 
@@ -169,6 +169,10 @@ class LmdbKV:
             os.fspath(folder), map_size=map_bytes, max_readers=_MAX_READERS,
             readahead=False, mode=0o600
         )
+        # As far as it has ever grown.
+        self._env.set_mapsize(0)
+        if self._env.info()["map_size"] < map_bytes:
+            self._env.set_mapsize(map_bytes)
         self._env.reader_check()
         self._redo = RedoLog(folder / "redo.log")
         self._lock = WriterLock(
@@ -245,9 +249,8 @@ class LmdbKV:
         """Commit; `doomed` says that the last mutation is dropped if that fails."""
         if self.batch is not None:
             began = time.monotonic()
-            batch, self.batch = self.batch, None
             try:
-                batch.commit()
+                self._commit_batch()
             except lmdb.Error as error:
                 self._commit_again(self._as_os_error(error), freeing=freeing, doomed=doomed)
             self._commit_seconds = time.monotonic() - began
@@ -263,6 +266,23 @@ class LmdbKV:
         """Return (bytes in use, bytes of the map)."""
         info, stat = self._env.info(), self._env.stat()
         return (info["last_pgno"] + 1) * stat["psize"], info["map_size"]
+
+    def make_room(self) -> None:
+        """Double the map, for this process and for those that open the instance later."""
+        with self.write(freeing=True) as txn:
+            something = next(txn.range(b"", b"\xff"), None)
+            self._grow()
+            if something is not None:  # only a commit that writes keeps the size
+                txn.put(*something)
+
+    def restore_reserves(self) -> None:
+        """Have the space that is kept back, if the disk has it."""
+        self._lock.acquire()
+        try:
+            self._removals.allocate()
+            self._reserve.allocate()
+        finally:
+            self.commit()
 
     # The transactions above come through these.
 
@@ -328,12 +348,21 @@ class LmdbKV:
             else:
                 put(key, value)
 
+    def _commit_batch(self) -> None:
+        """Commit the open batch; committing takes pages too, and may hit the end of the map."""
+        while self.batch is not None:
+            batch, self.batch = self.batch, None
+            try:
+                batch.commit()
+            except lmdb.MapFullError:
+                self._grow()
+
     def _grow(self) -> None:
         """Double the map and do the batch again: LMDB gives up a transaction that hit the end."""
         while True:
-            assert self.batch is not None
-            self.batch.abort()
-            self.batch = None
+            if self.batch is not None:
+                self.batch.abort()
+                self.batch = None
             self._env.set_mapsize(self._env.info()["map_size"] * 2)
             try:
                 self._reopen_batch()
@@ -358,10 +387,8 @@ class LmdbKV:
         for reserve in reserves:
             if reserve.give_up():
                 self._reopen_batch()
-                batch, self.batch = self.batch, None
-                assert batch is not None
                 try:
-                    batch.commit()
+                    self._commit_batch()
                 except lmdb.Error as again:
                     error = self._as_os_error(again)
                 else:

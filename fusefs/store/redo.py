@@ -95,15 +95,21 @@ class RedoLog:
 
         What is appended afterwards goes behind them.
         """
-        at = 0
-        while True:
-            header = os.pread(self._fd, _HEADER.size, at)
-            if len(header) < _HEADER.size:
-                return
-            size, checksum, number = _HEADER.unpack(header)
-            payload = os.pread(self._fd, size, at + _HEADER.size) if number == batch else b""
-            if number != batch or len(payload) != size or crc32(payload) != checksum:
-                return
-            at += _HEADER.size + size
-            self._end = at
+        for payload, end in intact(self._fd, batch):
+            self._end = end
             yield _decode(payload)
+
+
+def intact(fd: int, batch: int) -> Iterator[tuple[bytes, int]]:
+    """Yield the intact records of `batch` in the log `fd`, each with where it ends."""
+    at = 0
+    while True:
+        header = os.pread(fd, _HEADER.size, at)
+        if len(header) < _HEADER.size:
+            return
+        size, checksum, number = _HEADER.unpack(header)
+        payload = os.pread(fd, size, at + _HEADER.size) if number == batch else b""
+        if number != batch or len(payload) != size or crc32(payload) != checksum:
+            return
+        at += _HEADER.size + size
+        yield payload, at

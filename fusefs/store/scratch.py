@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from fusefs.store import keys
 from fusefs.store.content import CHUNK, hash_file
-from fusefs.store.kv import Reader, Writer
+from fusefs.store.kv import Reader, Writer, after_prefix
 
 _RECORD = struct.Struct("<QQ")
 _FICLONE = 0x40049409
@@ -38,6 +38,12 @@ def scratch_record(txn: Reader, node_id: int) -> ScratchRecord | None:
     """Return the scratch record of a node, or None."""
     raw = txn.get(keys.scratch(node_id))
     return None if raw is None else ScratchRecord._make(_RECORD.unpack(raw))
+
+
+def scratch_serials(txn: Reader) -> set[int]:
+    """Return the serials of all scratches that have a record."""
+    records = txn.range(keys.SCRATCHES, after_prefix(keys.SCRATCHES))
+    return {ScratchRecord._make(_RECORD.unpack(raw)).serial for _, raw in records}
 
 
 def put_scratch_record(txn: Writer, node_id: int, record: ScratchRecord) -> None:
