@@ -53,7 +53,7 @@ class Daemon:
         on_ready: Callable[[], None],
     ) -> None:
         self._point = point
-        self._source = f"fusefs:{tree.spec.name}"
+        self._source = mountpoint.source_of(tree.spec.name)
         self._options = options
         self._ready_fd = ready_fd
         self._on_ready = on_ready

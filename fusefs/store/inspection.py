@@ -65,6 +65,7 @@ class Condition:
         alive: ids of the processes that have it open.
         dead_files: names in ``run/`` of processes that died.
         dead_readers: process ids in LMDB's table of readers.
+        sessions: names of those that are defined.
         used: the ordered store.
         room: what it may grow to.
         free: of the disk.
@@ -76,6 +77,7 @@ class Condition:
     alive: set[int] = field(default_factory=set)
     dead_files: list[str] = field(default_factory=list)
     dead_readers: list[int] = field(default_factory=list)
+    sessions: list[str] = field(default_factory=list)
     used: int = 0
     room: int = 0
     free: int = 0
@@ -108,26 +110,36 @@ def _inspect(folder: Path) -> Condition:
     _look_at_processes(folder / "run", found)
     _look_at_disk(folder, found)
     with _writer_lock(folder / "writer.lock") as locked:
-        environment = lmdb.open(
-            os.fspath(folder), map_size=0, readonly=True, max_readers=1024, readahead=False
-        )
-        try:
+        with _reading(folder) as (environment, txn):
+            info = environment.info()
             readers = _reader_pids(environment)
-            found.room = environment.info()["map_size"]
-            found.used = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
-            with environment.begin() as transaction:
-                txn = Snapshot(transaction)
-                check_format(folder, txn)
-                if locked:
-                    last = environment.info()["last_txnid"]
-                    found.left = _what_is_left(folder, txn, last, found.alive)
-        finally:
-            environment.close()
+            found.room = info["map_size"]
+            found.used = (info["last_pgno"] + 1) * environment.stat()["psize"]
+            found.sessions = [
+                key[len(keys.SESSIONS) :].decode()
+                for key, _ in txn.range(keys.SESSIONS, after_prefix(keys.SESSIONS))
+            ]
+            if locked:
+                found.left = _what_is_left(folder, txn, info["last_txnid"], found.alive)
         # After closing: whoever closes any descriptor of this file loses all locks on it.
         found.dead_readers = _dead(folder / "lock.mdb", readers)
     if not locked:
         found.writer = _flock_holder(folder / "writer.lock")
     return found
+
+
+@contextmanager
+def _reading(folder: Path) -> Iterator[tuple[lmdb.Environment, Reader]]:
+    environment = lmdb.open(
+        os.fspath(folder), map_size=0, readonly=True, max_readers=1024, readahead=False
+    )
+    try:
+        with environment.begin() as transaction:
+            txn = Snapshot(transaction)
+            check_format(folder, txn)
+            yield environment, txn
+    finally:
+        environment.close()
 
 
 def _look_at_processes(run: Path, found: Condition) -> None:
