@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import faulthandler
 import gc
 import logging
 import os
@@ -17,7 +16,7 @@ import pyfuse3
 import trio
 
 from fusefs.contract.errors import ContractError
-from fusefs.daemon import mountpoint, readiness
+from fusefs.daemon import mountpoint, probe, readiness, stacks
 from fusefs.daemon.background import Background
 from fusefs.daemon.coherence import Coherence
 from fusefs.daemon.mountpoint import MountError
@@ -86,7 +85,6 @@ class Daemon:
 
     def _mount(self) -> None:
         _raise_file_limit()
-        faulthandler.register(signal.SIGUSR1)
         options = {f"fsname={self._source}", "subtype=fusefs", *pyfuse3.default_options}
         if self._options.allow_other:
             options.add("allow_other")
@@ -99,6 +97,7 @@ class Daemon:
             ) from None
 
     async def _main(self) -> None:
+        stacks.watch_tasks()
         with trio.open_signal_receiver(*_SIGNALS) as signals:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
             async with trio.open_nursery() as nursery:
@@ -132,7 +131,9 @@ class Daemon:
         self._on_ready()
         pause = self._manager.watchdog_pause
         while pause is not None:
-            self._manager.tell("WATCHDOG=1")
+            # The kernel asks us this: it is answered only while requests are.
+            if await trio.to_thread.run_sync(_is_answered, self._point, abandon_on_cancel=True):
+                self._manager.tell("WATCHDOG=1")
             await trio.sleep(pause)
 
     # The end.
@@ -192,6 +193,15 @@ def _raise_file_limit() -> None:
     """Allow as many open files as this process may have."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _is_answered(point: str) -> bool:
+    """Ask the mount something that only the daemon can answer; waits until it does."""
+    try:
+        os.statvfs(point)
+    except OSError as error:
+        return error.errno not in probe.DEAD
+    return True
 
 
 def _set_read_ahead(point: str) -> None:

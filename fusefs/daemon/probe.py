@@ -17,7 +17,8 @@ from enum import Enum
 PATIENCE = 5.0
 """Seconds to wait for an answer. A daemon may have to wait for a slow disk."""
 
-_DEAD = (errno.ENOTCONN, errno.ECONNABORTED, errno.ECONNREFUSED)
+DEAD = (errno.ENOTCONN, errno.ECONNABORTED, errno.ECONNREFUSED)
+"""What a mount that nobody serves answers."""
 _REAP_SECONDS = 0.2
 _UNTOLD = -1
 
@@ -56,7 +57,7 @@ def ask(point: str, seconds: float = PATIENCE) -> Answer:
         assert child.stdout is not None
         numbers = _numbers(child.stdout.fileno(), time.monotonic() + seconds)
         _let_go(child)
-    if any(number in _DEAD for number in numbers):
+    if any(number in DEAD for number in numbers):
         return Answer.DEAD
     if numbers[:1] == [_UNTOLD]:
         return Answer.UNTOLD
