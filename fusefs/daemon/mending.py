@@ -113,7 +113,7 @@ def _of_a_living_process(served: Served) -> Finding:
     who = f"process {served.pid} at {point}"
     ours, on_top = _mounts_at(point, served.session)
     if not ours and not _same_namespace(served.pid):
-        return Finding(name, Verdict.OK, f"{who} serves another mount namespace")
+        return Finding(name, Verdict.OK, f"{who} serves another namespace")
     if not ours:
         detail = f"{who} is unmounted and has not ended yet"
         if _state(served.pid) == "T":
@@ -184,5 +184,7 @@ def _state(pid: int) -> str:
 def _same_namespace(pid: int) -> bool:
     try:
         return os.readlink(f"/proc/{pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt")
+    except FileNotFoundError:  # its number is one of another process namespace
+        return False
     except OSError:
         return True
