@@ -12,10 +12,12 @@ import click
 from fusefs.store.findings import Finding, Verdict
 from fusefs.tools.cli import machine
 from fusefs.tools.cli.options import Options, common_options, complete_session, open_instance
-from fusefs.tools.cli.output import Status, say, say_json, steps
+from fusefs.tools.cli.output import Status, describe_os_error, say, say_json, steps
 
 if TYPE_CHECKING:
     from fusefs.store.instance import Instance
+
+_NAME_ANOTHER = "fusefs --instance DIR, or fusefs init"
 
 Progress = Callable[[str], None]
 
@@ -92,9 +94,10 @@ def _examine(
     except (InstanceError, OSError) as error:
         if session is not None:
             raise
-        yield Finding(
-            "instance", Verdict.MISSING, str(error), "fusefs --instance DIR, or fusefs init"
-        )
+        what = describe_os_error(error) if isinstance(error, OSError) else str(error)
+        is_there = (folder / "data.mdb").exists()
+        remedy = "be its owner, or restore it from a backup" if is_there else _NAME_ANOTHER
+        yield Finding("instance", Verdict.MISSING, what, remedy)
 
 
 def _check_session(folder: Path, name: str) -> None:
