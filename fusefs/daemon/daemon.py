@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import faulthandler
 import gc
 import logging
 import os
@@ -17,7 +16,7 @@ import pyfuse3
 import trio
 
 from fusefs.contract.errors import ContractError
-from fusefs.daemon import mountpoint, readiness
+from fusefs.daemon import mountpoint, probe, readiness, stacks
 from fusefs.daemon.background import Background
 from fusefs.daemon.coherence import Coherence
 from fusefs.daemon.intake import Intake
@@ -55,7 +54,7 @@ class Daemon:
         on_ready: Callable[[], None],
     ) -> None:
         self._point = point
-        self._source = f"fusefs:{tree.spec.name}"
+        self._source = mountpoint.source_of(tree.spec.name)
         self._options = options
         self._ready_fd = ready_fd
         self._on_ready = on_ready
@@ -90,7 +89,6 @@ class Daemon:
 
     def _mount(self) -> None:
         _raise_file_limit()
-        faulthandler.register(signal.SIGUSR1)
         options = {f"fsname={self._source}", "subtype=fusefs", *pyfuse3.default_options}
         if self._options.allow_other:
             options.add("allow_other")
@@ -104,6 +102,7 @@ class Daemon:
             ) from None
 
     async def _main(self) -> None:
+        stacks.watch_tasks()
         with trio.open_signal_receiver(*_SIGNALS) as signals:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
             async with trio.open_nursery() as nursery:
@@ -138,7 +137,9 @@ class Daemon:
         log.info("mounted", extra=about(mountpoint=self._point, pid=str(os.getpid())))
         pause = self._manager.watchdog_pause
         while pause is not None:
-            self._manager.tell("WATCHDOG=1")
+            # The kernel asks us this: it is answered only while requests are.
+            if await trio.to_thread.run_sync(_is_answered, self._point, abandon_on_cancel=True):
+                self._manager.tell("WATCHDOG=1")
             await trio.sleep(pause)
 
     # The end.
@@ -202,6 +203,15 @@ def _raise_file_limit() -> None:
     """Allow as many open files as this process may have."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _is_answered(point: str) -> bool:
+    """Ask the mount something that only the daemon can answer; waits until it does."""
+    try:
+        os.statvfs(point)
+    except OSError as error:
+        return error.errno not in probe.DEAD
+    return True
 
 
 def _set_read_ahead(point: str) -> None:

@@ -172,12 +172,7 @@ class Instance:
 
     def _check_format(self) -> None:
         with self.kv.read() as txn:
-            raw = txn.get(keys.META_FORMAT)
-        if raw is None:
-            raise InstanceError(f"{self.folder} is not a whole instance: it has no format.")
-        found = keys.to_number(raw)
-        if found > FORMAT:
-            raise InstanceError(_newer(self.folder, found))
+            check_format(self.folder, txn)
 
     # Group commit.
 
@@ -255,9 +250,41 @@ class Instance:
         """Return what is damaged in the ordered store's file, as lines for people."""
         return self._lmdb.damages()
 
+    # Upkeep of the ordered store.
+
     def sizes(self) -> tuple[int, int]:
         """Return (bytes used, bytes reserved) of the ordered store."""
         return self._lmdb.sizes()
+
+    def make_room(self) -> None:
+        """Let the ordered store grow to twice the size it may have now.
+
+        Raises:
+            OSError: the system refused.
+        """
+        self._lmdb.make_room()
+
+    def restore_reserves(self) -> None:
+        """Have the space that is kept back for a full disk, if the disk has it.
+
+        Raises:
+            TimeoutError: another process kept the writer lock.
+        """
+        self._lmdb.restore_reserves()
+
+
+def check_format(folder: Path, txn: Reader) -> None:
+    """Check that this program knows the format of the instance in `folder`.
+
+    Raises:
+        InstanceError: it has none, or a newer one.
+    """
+    raw = txn.get(keys.META_FORMAT)
+    if raw is None:
+        raise InstanceError(f"{folder} is not a whole instance: it has no format.")
+    found = keys.to_number(raw)
+    if found > FORMAT:
+        raise InstanceError(_newer(folder, found))
 
 
 def in_use(folder: Path) -> bool:

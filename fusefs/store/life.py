@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from collections.abc import Iterator
@@ -15,9 +16,14 @@ def name(process: int) -> str:
 
 def hold(run: Path, process: int) -> int:
     """Hold the lock of this process in the folder `run`; return the descriptor that holds it."""
-    fd = os.open(run / name(process), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(fd, fcntl.LOCK_EX)
-    return fd
+    path = run / name(process)
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(fd), os.stat(path)):
+                return fd
+        os.close(fd)  # somebody who sweeps up took it for a dead one's before it was locked
 
 
 def processes(run: Path) -> Iterator[tuple[int, bool]]:

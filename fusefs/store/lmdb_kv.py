@@ -86,6 +86,10 @@ class LmdbKV:
             os.fspath(folder), map_size=map_bytes, max_readers=_MAX_READERS,
             readahead=False, mode=0o600
         )
+        # As far as it has ever grown.
+        self._env.set_mapsize(0)
+        if self._env.info()["map_size"] < map_bytes:
+            self._env.set_mapsize(map_bytes)
         self._env.reader_check()
         self._redo = RedoLog(folder / "redo.log")
         self._lock = WriterLock(
@@ -172,9 +176,8 @@ class LmdbKV:
         """Commit; `doomed` says that the last mutation is dropped if that fails."""
         if self.batch is not None:
             began = time.monotonic()
-            batch, self.batch = self.batch, None
             try:
-                batch.commit()
+                self._commit_batch()
             except lmdb.Error as error:
                 self._commit_again(self._as_os_error(error), freeing=freeing, doomed=doomed)
             self._commit_seconds = time.monotonic() - began
@@ -248,6 +251,23 @@ class LmdbKV:
                 self._inside = False
                 self.commit()
 
+    def make_room(self) -> None:
+        """Double the map, for this process and for those that open the instance later."""
+        with self.write(freeing=True) as txn:
+            something = next(txn.range(b"", b"\xff"), None)
+            self._grow()
+            if something is not None:  # only a commit that writes keeps the size
+                txn.put(*something)
+
+    def restore_reserves(self) -> None:
+        """Have the space that is kept back, if the disk has it."""
+        self._lock.acquire()
+        try:
+            self._removals.allocate()
+            self._reserve.allocate()
+        finally:
+            self.commit()
+
     # The transactions above come through these.
 
     def begin(self, *, write: bool) -> lmdb.Transaction:
@@ -318,12 +338,21 @@ class LmdbKV:
             number = keys.number(self.batch.id())
             put(keys.META_COMMIT, seal(keys.META_COMMIT, number))
 
+    def _commit_batch(self) -> None:
+        """Commit the open batch; committing takes pages too, and may hit the end of the map."""
+        while self.batch is not None:
+            batch, self.batch = self.batch, None
+            try:
+                batch.commit()
+            except lmdb.MapFullError:
+                self._grow()
+
     def _grow(self) -> None:
         """Double the map and do the batch again: LMDB gives up a transaction that hit the end."""
         while True:
-            assert self.batch is not None
-            self.batch.abort()
-            self.batch = None
+            if self.batch is not None:
+                self.batch.abort()
+                self.batch = None
             self._env.set_mapsize(self._env.info()["map_size"] * 2)
             try:
                 self._reopen_batch()
@@ -348,10 +377,8 @@ class LmdbKV:
         for reserve in reserves:
             if reserve.give_up():
                 self._reopen_batch()
-                batch, self.batch = self.batch, None
-                assert batch is not None
                 try:
-                    batch.commit()
+                    self._commit_batch()
                 except lmdb.Error as again:
                     error = self._as_os_error(again)
                 else:

@@ -78,9 +78,6 @@ class RedoLog:
             with contextlib.suppress(OSError):
                 os.posix_fallocate(self._fd, 0, _KEEP_BYTES)
 
-    def _sum(self, batch: int, payload: bytes) -> int:
-        return crc32(payload, batch & 0xFFFFFFFF if self._numbered else 0)
-
     def close(self) -> None:
         """Close the file."""
         os.close(self._fd)
@@ -92,7 +89,7 @@ class RedoLog:
             OSError: the record could not be written whole; it does not count.
         """
         payload = _encode(writes)
-        header = _HEADER.pack(len(payload), self._sum(batch, payload), batch)
+        header = _HEADER.pack(len(payload), _sum(batch, payload, numbered=self._numbered), batch)
         record = header + payload
         done = os.pwrite(self._fd, record, self._end)
         while done < len(record):
@@ -150,17 +147,34 @@ class RedoLog:
         return number < batch and self._record(self._end, number) is not None
 
     def _record(self, at: int, batch: int) -> bytes | None:
-        """Return the payload of the record at `at` if it is an intact one of `batch`."""
-        header = os.pread(self._fd, _HEADER.size, at)
-        if len(header) < _HEADER.size:
-            return None
-        size, checksum, number = _HEADER.unpack(header)
-        if number != batch or at + _HEADER.size + size > os.fstat(self._fd).st_size:
-            return None
-        payload = os.pread(self._fd, size, at + _HEADER.size)
-        return payload if len(payload) == size and self._sum(batch, payload) == checksum else None
+        return _record(self._fd, at, batch, numbered=self._numbered)
 
 
 def damaged_log(folder: Path) -> Path:
     """Return where the end of a damaged log of the instance `folder` is set aside."""
     return folder / "redo.damaged"
+
+
+def intact(fd: int, batch: int) -> Iterator[tuple[bytes, int]]:
+    """Yield the intact records of `batch` in the log `fd`, each with where it ends."""
+    at = 0
+    while (payload := _record(fd, at, batch, numbered=True)) is not None:
+        at += _HEADER.size + len(payload)
+        yield payload, at
+
+
+def _record(fd: int, at: int, batch: int, *, numbered: bool) -> bytes | None:
+    """Return the payload of the record at `at` if it is an intact one of `batch`."""
+    header = os.pread(fd, _HEADER.size, at)
+    if len(header) < _HEADER.size:
+        return None
+    size, checksum, number = _HEADER.unpack(header)
+    if number != batch or at + _HEADER.size + size > os.fstat(fd).st_size:
+        return None
+    payload = os.pread(fd, size, at + _HEADER.size)
+    is_whole = len(payload) == size and _sum(batch, payload, numbered=numbered) == checksum
+    return payload if is_whole else None
+
+
+def _sum(batch: int, payload: bytes, *, numbered: bool) -> int:
+    return crc32(payload, batch & 0xFFFFFFFF if numbered else 0)

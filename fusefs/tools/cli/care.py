@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fusefs.store.findings import human_size
 from fusefs.tools.cli.completing import complete_trash
 from fusefs.tools.cli.durations import duration
 from fusefs.tools.cli.groups import Commands
@@ -22,7 +23,6 @@ from fusefs.tools.cli.output import (
     CommandFailed,
     Failure,
     Status,
-    human_size,
     human_time,
     say,
     say_json,

@@ -131,6 +131,10 @@ def mount_command(
 
 
 def _has_content(folder: Path) -> bool:
+    from fusefs.daemon.mountpoint import locate, mounted_at
+
+    if mounted_at(locate(folder)) is not None:
+        return False  # to be refused; and it may be stuck
     try:
         return any(folder.iterdir())
     except OSError:

@@ -18,7 +18,17 @@ if TYPE_CHECKING:
     from fusefs.session.session import Session
     from fusefs.store.instance import Instance
 
-HOST_PATH = click.Path(path_type=Path, readable=False)
+
+class _HostPath(click.Path):
+    """Unlike click's own it does not look at the path: a mount there may be stuck."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Path:
+        return Path(os.fsdecode(value))
+
+
+HOST_PATH = _HostPath()
 """A path of the host. Whether it can be read is found out by whoever reads it."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
