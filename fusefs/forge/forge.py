@@ -314,7 +314,7 @@ class Forge:
         do: Callable[[], Json],
     ) -> Json:
         driver = self._driver
-        effect = Effect(operation, driver.repository, driver.account, key, arguments)
+        effect = Effect(operation, driver.repository, driver.user, key, arguments)
         check_key(key)
         try:
             self._must_write()

@@ -32,20 +32,20 @@ class Effect:
     Attributes:
         operation: what a person calls it, as in ``pull request``.
         repository: `Driver.repository`.
-        account: `Driver.account`: one user's key never answers with another's outcome.
+        user: `Driver.user`: one user's key never answers with another's outcome.
         arguments: the call's, as JSON.
     """
 
     operation: str
     repository: str
-    account: str
+    user: str
     key: str
     arguments: Json
 
     @property
     def name(self) -> bytes:
         """The key of its record."""
-        parts = [self.operation, self.repository, self.account, self.key]
+        parts = [self.operation, self.repository, self.user, self.key]
         return KEYS + hashlib.sha256(pack(parts)).digest()
 
     @property

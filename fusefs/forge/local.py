@@ -54,7 +54,8 @@ class LocalDriver:
         self._records = records
         self._author = author
         self.repository = f"local:{self._path}"
-        self.account = author.email
+        self.user = author.email
+        self.credential = str(os.geteuid())
         self._key = repository_key(self.repository)
 
     def access(self) -> Access:

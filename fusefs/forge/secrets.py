@@ -22,14 +22,17 @@ _known: weakref.WeakSet[Secret] = weakref.WeakSet()
 
 
 class Secret:
-    """A token or password. Only `reveal` gives it; two compare as their values do."""
+    """A token or password. Only `reveal` gives it.
 
-    __slots__ = ("__weakref__", "_users", "_value")
+    Two of the same value are not equal: each is known here by itself, for as long as it lives.
+    """
+
+    __slots__ = ("__weakref__", "_user", "_value")
 
     def __init__(self, value: str, user: str = "") -> None:
         """Keep `value`; `user` is the name it is sent with in basic authentication, if any."""
         self._value = value
-        self._users = (user,)
+        self._user = user
         _known.add(self)
 
     def reveal(self) -> str:
@@ -40,19 +43,11 @@ class Secret:
         """Return the forms in which the value may turn up in a text."""
         if len(self._value) < _SHORTEST:
             return set()
-        basic = {
-            base64.b64encode(f"{user}:{self._value}".encode()).decode() for user in self._users
-        }
-        return {self._value, quote(self._value, safe=""), quote_plus(self._value), *basic}
+        basic = base64.b64encode(f"{self._user}:{self._value}".encode()).decode()
+        return {self._value, quote(self._value, safe=""), quote_plus(self._value), basic}
 
     def __repr__(self) -> str:
         return MASK
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and other._value == self._value
-
-    def __hash__(self) -> int:
-        return hash(self._value)
 
     def __reduce__(self) -> str:
         raise TypeError("a secret is not stored")
