@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -68,16 +71,24 @@ def commit(
 def make_bare(path: Path) -> Path:
     """Make a bare repository whose `main` has one commit, and `topic` one on top of it."""
     subprocess.run(
-        ["git", "init", "-q", "--bare", "-b", "main", str(path)], check=True, env=GIT_ENVIRONMENT
+        ["git", "init", "-q", "--bare", "-b", "main", "--template=", str(path)],
+        check=True,
+        env=GIT_ENVIRONMENT,
     )
     commit(path, "main", {"a.txt": "a\n", "b.txt": "b\n"}, "first")
     commit(path, "topic", {"topic.txt": "topic\n"}, "topic", start="main")
     return path
 
 
+@pytest.fixture(scope="session")
+def pattern(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_bare(tmp_path_factory.mktemp("pattern") / "bare.git")
+
+
 @pytest.fixture
-def bare(tmp_path: Path) -> Path:
-    return make_bare(tmp_path / "bare.git")
+def bare(tmp_path: Path, pattern: Path) -> Path:
+    """A repository of its own: see `make_bare`."""
+    return Path(shutil.copytree(pattern, tmp_path / "bare.git"))
 
 
 @pytest.fixture
@@ -105,3 +116,30 @@ def new_key() -> Keys:
 @pytest.fixture
 def local(bare: Path, records: KV, ledger: Ledger) -> Forge:
     return Forge(LocalDriver(bare, records, ALICE), ledger)
+
+
+class Memory:
+    """Records without a disk, where what is tested is not the store."""
+
+    def __init__(self) -> None:
+        self._values: dict[bytes, bytes] = {}
+        self._lock = threading.RLock()
+
+    @contextmanager
+    def write(self) -> Iterator[Memory]:
+        with self._lock:
+            yield self
+
+    read = write
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._values.get(key)
+
+    def range(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        yield from sorted((k, v) for k, v in self._values.items() if start <= k < end)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self._values[key] = value
+
+    def delete(self, key: bytes) -> None:
+        self._values.pop(key, None)
