@@ -57,6 +57,11 @@ class Forge:
         """``local``, ``github``, ``gitlab`` or ``gitea``."""
         return self._driver.kind
 
+    @property
+    def repository(self) -> str:
+        """A name of the repository that is its own among all forges."""
+        return self._driver.repository
+
     def access(self, *, fresh: bool = False) -> Access:
         """Return what the user may do here: a maximum for every level inside a mount of it.
 

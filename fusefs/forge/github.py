@@ -54,7 +54,7 @@ class GitHubDriver(RemoteDriver):
         if isinstance(about, Access):
             return about
         granted = about.get("permissions")
-        if granted is None:  # asked without a credential
+        if granted is None or not self.credential:
             return Access(Right.READ, self.no_credential())
         if about["archived"]:
             return Access(Right.READ, "The repository is archived.")

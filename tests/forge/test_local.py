@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -232,13 +235,11 @@ def as_nobody(path: Path) -> str:
 
 
 @pytest.fixture
-def reachable(tmp_path_factory: pytest.TempPathFactory, bare: Path) -> Path:
-    """The repository, under folders that every user may pass."""
-    for folder in bare.parents:
-        if folder == tmp_path_factory.getbasetemp().parent.parent:
-            break
-        folder.chmod(0o755)
-    return bare
+def reachable(bare: Path) -> Iterator[Path]:
+    """The repository in a folder that every user may enter; pytest's own are its user's alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield Path(shutil.copytree(bare, Path(folder, "bare.git")))
 
 
 def everything(path: Path, folders: int, files: int) -> None:
