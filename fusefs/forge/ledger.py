@@ -2,10 +2,10 @@
 
 No forge of ours knows idempotency keys, so the instance keeps them (contract section 11). An effect
 is the operation, the repository, the user and the caller's key. Before a forge is asked to change
-anything, a *plan* is recorded, with what was there before; afterwards, the outcome. Whoever comes
-with the same key gets that outcome. Whoever finds a plan without one (the process died, the answer
-was lost) looks at the forge first: what is there now and was not before is what the plan made.
-Calls with the same key wait for each other, across processes.
+anything, a *plan* is recorded durably, with what was there before; afterwards, the outcome. Whoever
+comes with the same key gets that outcome. Whoever finds a plan without one (the process died, the
+answer was lost) looks at the forge first: what is there now and was not before is what the plan
+made. Calls with the same key wait for each other, across processes.
 """
 
 from __future__ import annotations
@@ -163,3 +163,4 @@ class Ledger:
     def _put(self, effect: Effect, record: dict[str, Json]) -> None:
         with self._records.write() as transaction:
             transaction.put(effect.name, pack(record))
+        self._records.commit()

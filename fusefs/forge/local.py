@@ -178,6 +178,7 @@ class LocalDriver:
                     raise Refused(f"Pull request #{number} is {now.state} already.")
                 stored["merging"] = [*stored.get("merging", []), commit]
                 self._store(transaction, stored)
+            self._records.commit()
             git.move_branch(repository, base, onto, commit, f"merge of #{number}")
         with self._records.write() as transaction:
             done = replace(

@@ -16,8 +16,8 @@ from fusefs.forge.forge import Forge
 from fusefs.forge.ledger import Ledger
 from fusefs.forge.local import LocalDriver
 from fusefs.forge.local_git import Author
+from fusefs.forge.records import Records
 from fusefs.store.instance import Instance
-from fusefs.store.kv import KV
 
 ALICE = Author("Alice", "alice@example.org")
 
@@ -91,15 +91,24 @@ def bare(tmp_path: Path, pattern: Path) -> Path:
     return Path(shutil.copytree(pattern, tmp_path / "bare.git"))
 
 
+class InstanceRecords:
+    """A real instance as the forge sees it."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.read = instance.kv.read
+        self.write = instance.kv.write
+        self.commit = instance.commit
+
+
 @pytest.fixture
-def records(tmp_path: Path) -> Iterator[KV]:
+def records(tmp_path: Path) -> Iterator[Records]:
     """The ordered store of a real instance."""
     with Instance.init(tmp_path / "instance") as instance:
-        yield instance.kv
+        yield InstanceRecords(instance)
 
 
 @pytest.fixture
-def ledger(records: KV, tmp_path: Path) -> Ledger:
+def ledger(records: Records, tmp_path: Path) -> Ledger:
     return Ledger(records, tmp_path / "forge.lock")
 
 
@@ -114,7 +123,7 @@ def new_key() -> Keys:
 
 
 @pytest.fixture
-def local(bare: Path, records: KV, ledger: Ledger) -> Forge:
+def local(bare: Path, records: Records, ledger: Ledger) -> Forge:
     return Forge(LocalDriver(bare, records, ALICE), ledger)
 
 
@@ -131,6 +140,9 @@ class Memory:
             yield self
 
     read = write
+
+    def commit(self) -> None:
+        """It is as durable as it gets."""
 
     def get(self, key: bytes) -> bytes | None:
         return self._values.get(key)

@@ -9,14 +9,14 @@ import pytest
 from fusefs.contract.errors import InvalidArgument
 from fusefs.forge.connect import Connection, Home, connect
 from fusefs.forge.model import Right, State
+from fusefs.forge.records import Records
 from fusefs.forge.rights import RightsCache
-from fusefs.store.kv import KV
 
 from .conftest import ALICE, commit, git
 
 
 @pytest.fixture
-def home(records: KV, tmp_path: Path) -> Home:
+def home(records: Records, tmp_path: Path) -> Home:
     return Home(records, tmp_path / "forge.lock", RightsCache())
 
 

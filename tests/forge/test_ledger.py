@@ -17,9 +17,10 @@ from fusefs.forge.ledger import Effect, Ledger, Steps
 from fusefs.forge.local import LocalDriver
 from fusefs.forge.local_git import Author
 from fusefs.forge.model import Method, State
-from fusefs.store.kv import KV
+from fusefs.forge.records import Records
+from fusefs.store.instance import Instance
 
-from .conftest import ALICE, commit, git
+from .conftest import ALICE, InstanceRecords, commit, git
 
 
 def effect(key: str = "k", **arguments: object) -> Effect:
@@ -162,7 +163,7 @@ def test_threads_with_one_key_do_it_once(ledger: Ledger):
     assert (world.things, got) == (["a"], ["a"] * 8)
 
 
-def test_call_that_waits_too_long_says_so(records: KV, tmp_path: Path):
+def test_call_that_waits_too_long_says_so(records: Records, tmp_path: Path):
     world = World()
     outer = Ledger(records, tmp_path / "forge.lock")
     inner = Ledger(records, tmp_path / "forge.lock", wait=0.05)
@@ -186,11 +187,13 @@ from fusefs.forge.local import LocalDriver
 from fusefs.forge.local_git import Author
 from fusefs.forge.model import Method
 from fusefs.store.instance import Instance
+from tests.forge.conftest import InstanceRecords
 
 folder, bare, what, key = sys.argv[1:5]
-with Instance.open(folder) as instance:
-    driver = LocalDriver(Path(bare), instance.kv, Author("Alice", "alice@example.org"))
-    forge = Forge(driver, Ledger(instance.kv, Path(folder).parent / "forge.lock"))
+with Instance.open(folder, deferred=True) as instance:
+    records = InstanceRecords(instance)
+    driver = LocalDriver(Path(bare), records, Author("Alice", "alice@example.org"))
+    forge = Forge(driver, Ledger(records, Path(folder).parent / "forge.lock"))
     tip = driver.find_branch("topic").commit
 
     def die(*_):
@@ -228,7 +231,7 @@ Worker = Callable[[str, str], "subprocess.Popen[str]"]
 
 
 @pytest.fixture
-def worker(tmp_path: Path, records: KV, bare: Path) -> Worker:
+def worker(tmp_path: Path, records: Records, bare: Path) -> Worker:
     """A function that starts a process which does something as soon as it is told to."""
 
     def start(what: str, key: str) -> subprocess.Popen[str]:
@@ -326,12 +329,31 @@ def test_merges_while_others_push_lose_nothing(local: Forge, bare: Path):
     assert {f"t{number}" for number in range(4)} <= set(files)
 
 
+def test_plan_is_durable_before_anything_is_done(records: Records, tmp_path: Path):
+    """Opened a second time, as after a loss of power, the store has the plan."""
+    with Instance.open(tmp_path / "instance", deferred=True) as instance:
+        deferred = InstanceRecords(instance)
+        world = World()
+        steps = world.steps("a")
+
+        def do() -> str:
+            with records.read() as snapshot:
+                raw = snapshot.get(effect().name)
+            assert raw is not None
+            assert b'"planned"' in raw
+            return str(steps.do())
+
+        Ledger(deferred, tmp_path / "lock").once(effect(), Steps(steps.look, steps.find, do))
+    with records.read() as snapshot:
+        assert b'"outcome"' in (snapshot.get(effect().name) or b"")
+
+
 def test_replay_is_checked_against_the_arguments_first(local: Forge, bare: Path):
     with pytest.raises(InvalidArgument, match="1 to 255"):
         local.create_pull_request("topic", "main", "T", key="")
 
 
-def test_one_users_key_is_not_anothers(records: KV, ledger: Ledger, bare: Path):
+def test_one_users_key_is_not_anothers(records: Records, ledger: Ledger, bare: Path):
     alice = Forge(LocalDriver(bare, records, ALICE), ledger)
     bob = Forge(LocalDriver(bare, records, Author("Bob", "bob@example.org")), ledger)
     alice.create_pull_request("topic", "main", "T", key="k")

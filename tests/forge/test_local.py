@@ -19,7 +19,7 @@ from fusefs.forge.forge import Forge
 from fusefs.forge.ledger import Ledger
 from fusefs.forge.local import LocalDriver
 from fusefs.forge.model import Method, Release, Right, State, Tag
-from fusefs.store.kv import KV
+from fusefs.forge.records import Records
 
 from .conftest import ALICE, Keys, commit, git
 
@@ -199,7 +199,7 @@ def test_release_needs_its_tag(local: Forge, bare: Path, new_key: Keys):
         local.create_release("v1", key=new_key())
 
 
-def test_what_is_no_repository_is_said_so(tmp_path: Path, records: KV, ledger: Ledger):
+def test_what_is_no_repository_is_said_so(tmp_path: Path, records: Records, ledger: Ledger):
     (tmp_path / "empty").mkdir()
     for path in (tmp_path / "none", tmp_path / "empty"):
         driver = LocalDriver(path, records, ALICE)
@@ -208,6 +208,19 @@ def test_what_is_no_repository_is_said_so(tmp_path: Path, records: KV, ledger: L
             driver.find_branch("main")
         with pytest.raises(errors.Forbidden, match="no access"):
             Forge(driver, ledger).create_branch("x", "0" * 40, key="k")
+
+
+def test_damaged_repository_is_said_so(local: Forge, bare: Path, new_key: Keys):
+    objects = git(bare, "rev-list", "--objects", "--all").split()
+    for pack in (bare / "objects" / "pack").glob("*"):
+        pack.chmod(0o644)
+        os.truncate(pack, 10)
+    for loose in (path for path in (bare / "objects").rglob("*") if len(path.name) == 38):
+        loose.chmod(0o644)
+        loose.write_bytes(b"")
+    assert objects
+    with pytest.raises(errors.ForgeError, match=r"cannot be used|no branch"):
+        local.create_pull_request("topic", "main", "T", key=new_key())
 
 
 PROBE = """
