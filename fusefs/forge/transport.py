@@ -132,6 +132,12 @@ class Transport:
         Raises:
             ForgeError: it cannot be fetched, and no branch has changed here; Cancelled.
         """
+        with locked(repository / "fusefs-fetch.lock", b"fetch", self.limits.total) as mine:
+            if not mine:
+                raise InProgress("fetch")
+            return self._fetch(repository)
+
+    def _fetch(self, repository: Path) -> Moves:
         self._git(
             [
                 "fetch",
@@ -306,4 +312,4 @@ def _move_refs(repository: Path, lines: list[str]) -> None:
     commands = "\n".join(["start", *lines, "prepare", "commit", ""])
     output = run(["update-ref", "--stdin"], repository=repository, stdin=commands)
     if output.status != 0:
-        raise Moved(f"Another fetch into {repository} is at work. Try again.\n{output.err}")
+        raise Moved(f"Refs of {repository} were moved by somebody else. Try again.\n{output.err}")

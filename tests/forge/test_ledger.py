@@ -213,6 +213,19 @@ with Instance.open(folder, deferred=True) as instance:
     if what == "die-after-move":
         after(local_git, "move_branch")
     print("ready", flush=True)
+    if what == "all":
+        for n in range(4):
+            branch, at = f"all-{n}", driver.find_branch(f"all-{n}").commit
+            forge.create_branch(f"made-{n}", at, key=f"{key}-b{n}")
+            print("made", flush=True)
+            number = forge.create_pull_request(branch, "main", "T", key=f"{key}-p{n}").number
+            print("opened", flush=True)
+            merged = forge.merge(number, list(Method)[n % 3], key=f"{key}-m{n}").merge_commit
+            print("merged", flush=True)
+            forge.create_tag(f"v{n}", merged, "M", key=f"{key}-t{n}")
+            forge.create_release(f"v{n}", key=f"{key}-r{n}")
+            print("released", flush=True)
+        sys.exit()
     sys.stdin.readline()
     try:
         if what in ("create", "die-after-create"):
@@ -306,6 +319,30 @@ def test_merge_that_died_is_finished_or_found(
     assert done.merge_commit == git(bare, "rev-parse", "main")
     assert len(git(bare, "rev-list", "--merges", "main").split()) == 1
     assert local.pull_request(1) == done
+
+
+def test_killed_at_any_moment_everything_is_done_once_in_the_end(
+    worker: Worker, local: Forge, bare: Path
+) -> None:
+    """A program that does the same calls again after each kill, as a caller would."""
+    for number in range(4):
+        commit(bare, f"all-{number}", {f"all-{number}": "x"}, f"All {number}", start="main")
+    for steps in (1, 2, 7, 11):
+        process = worker("all", "k")
+        assert process.stdout is not None
+        for _ in range(steps):
+            process.stdout.readline()
+        process.kill()
+        process.communicate()
+    last = worker("all", "k")
+    last.communicate(timeout=60)
+    assert last.returncode == 0
+    requests = local.pull_requests(None)
+    assert [(r.number, r.state) for r in requests] == [(n, State.MERGED) for n in (4, 3, 2, 1)]
+    subjects = git(bare, "log", "--first-parent", "--format=%s", "main").split("\n")
+    assert len(subjects) == 5  # the first commit, and one for each merge
+    assert len(git(bare, "tag").split()) == 4
+    git(bare, "fsck", "--strict")
 
 
 def test_merges_while_others_push_lose_nothing(local: Forge, bare: Path):

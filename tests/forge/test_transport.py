@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -285,6 +286,24 @@ def test_branch_that_became_a_folder_of_branches_is_fetched(
     git(bare, "update-ref", "refs/heads/topic/one", topic)
     way.fetch(clone)
     assert git(clone, "rev-parse", "refs/remotes/origin/topic/one") == topic
+
+
+def test_fetches_at_once_wait_for_each_other(bare: Path, tmp_path: Path):
+    clone = tmp_path / "clone.git"
+    transport(str(bare)).clone(clone)
+    new = [commit(bare, f"b{number}", {"x": f"{number}"}, start="main") for number in range(5)]
+    moved: list[int] = []
+
+    def fetch() -> None:
+        moved.append(len(transport(str(bare)).fetch(clone).refs))
+
+    threads = [threading.Thread(target=fetch) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(moved) == [0, 0, 5]
+    assert git(clone, "rev-parse", "refs/remotes/origin/b4") == new[4]
 
 
 def test_remote_that_is_gone_or_empty_changes_nothing_here(
