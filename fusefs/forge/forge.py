@@ -108,7 +108,13 @@ class Forge:
 
     def pull_request(self, number: int) -> PullRequest:
         """Return one. Raises: Missing."""
-        return self._driver.pull_request(number)
+        try:
+            return self._driver.pull_request(number)
+        except Missing:
+            where = self._driver.repository
+            raise Missing(
+                f"There is no pull request #{number} that you may see in {where}."
+            ) from None
 
     def create_pull_request(
         self, head: str, base: str, title: str, body: str = "", *, key: str
@@ -338,7 +344,7 @@ class Forge:
         raise Forbidden(f"Your account has no access to {where}. {access.reason}")
 
     def _must_be_open(self, number: int) -> PullRequest:
-        request = self._driver.pull_request(number)
+        request = self.pull_request(number)
         if request.state is not State.OPEN:
             raise Refused(f"Pull request #{number} is {request.state} already.")
         return request

@@ -95,7 +95,9 @@ class GitHubDriver(RemoteDriver):
                 raise AlreadyThere(error.text) from None
             for field, branch in (("head", head), ("base", base)):
                 if f"field {field}, code invalid" in error.text:
-                    raise Missing(f"There is no branch {branch} on the forge. Push it.") from None
+                    raise Missing(
+                        f"There is no branch {branch} on the forge. Push it first."
+                    ) from None
             raise
 
     def edit_pull_request(

@@ -203,12 +203,12 @@ class Rest:
                 raw = _read(response, give_up, method)
                 status, answered = response.status_code, response.headers
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-            raise Unreachable(f"{where} cannot be reached: {error}. Try again later.") from None
+            raise Unreachable(f"{where} cannot be reached: {_why(error)}") from None
         except httpx2.TimeoutException:
             raise _late(where, method) from None
         except httpx2.HTTPError as error:
             raise Unreachable(
-                f"{where} broke off: {error}. Try again later.", maybe_done=method != "GET"
+                f"{where} broke off: {_why(error)}", maybe_done=method != "GET"
             ) from None
         return Answer(status, self._json(raw, status, method), answered)
 
@@ -286,6 +286,10 @@ def _read(response: httpx2.Response, give_up: float, method: str) -> bytes:
         if time.monotonic() > give_up:
             raise _late(response.url.host, method)
     return b"".join(pieces)
+
+
+def _why(error: Exception) -> str:
+    return f"{str(error).rstrip('.') or type(error).__name__}. Try again later."
 
 
 def _late(where: str, method: str) -> TimedOut:

@@ -17,7 +17,12 @@ MASK = "***"
 _SHORTEST = 4
 """Characters below which masking would tear up ordinary texts; no forge's tokens are that short."""
 
-_IN_URL = re.compile(r"(?<=://)[^/\s@'\"]+(?=@)")
+_IN_URL = (
+    (re.compile(r"\b(https?)://[^/\s@'\"]+@"), rf"\1://{MASK}@"),
+    (re.compile(r"://([^/\s@:'\"]+):[^/\s@'\"]+@"), rf"://\1:{MASK}@"),
+)
+"""The user of an ``ssh://`` address is no secret; one of ``https://`` may be a token."""
+
 _known: weakref.WeakSet[Secret] = weakref.WeakSet()
 
 
@@ -54,8 +59,10 @@ class Secret:
 
 
 def mask(text: str) -> str:
-    """Return `text` without any secret of this process, and without user parts of URLs."""
+    """Return `text` without any secret of this process, and without passwords in URLs."""
     spellings = {form for secret in list(_known) for form in secret.spellings()}
     for form in sorted(spellings, key=len, reverse=True):
         text = text.replace(form, MASK)
-    return _IN_URL.sub(MASK, text)
+    for pattern, instead in _IN_URL:
+        text = pattern.sub(instead, text)
+    return text

@@ -18,6 +18,7 @@ import pygit2
 from fusefs.contract.errors import InvalidArgument
 from fusefs.forge.credentials import Credential
 from fusefs.forge.errors import (
+    AlreadyThere,
     AuthenticationFailed,
     Forbidden,
     ForgeError,
@@ -41,6 +42,9 @@ _BRANCHES = "refs/remotes/origin/"
 _TAGS = "refs/tags/"
 
 _NO_OBJECT = "0" * 40
+
+_DEFINITE = (Refused, AuthenticationFailed, Forbidden, Missing, AlreadyThere)
+"""What says for sure that nothing was pushed."""
 
 _LOOK = Limits(idle=10, total=20)
 """For the question what became of a push that failed: the caller has waited already."""
@@ -214,7 +218,7 @@ class Transport:
             HistoryLost: it is gone.
             Unreachable: nobody can tell.
         """
-        if isinstance(error, (Refused, AuthenticationFailed, Forbidden, Missing)):
+        if isinstance(error, _DEFINITE):
             return False
         limits = Limits(min(self.limits.idle, _LOOK.idle), min(self.limits.total, _LOOK.total))
         try:

@@ -163,6 +163,12 @@ def test_token_is_masked_wherever_it_turns_up(token: str, before: str, after: st
             assert form not in text or form in MASK
 
 
+def test_passwords_in_addresses_are_masked_and_users_of_ssh_are_not():
+    assert mask("x https://tok@h/x http://u:p@h ssh://git@h/x ssh://u:p@h") == (
+        "x https://***@h/x http://***@h ssh://git@h/x ssh://u:***@h"
+    )
+
+
 def test_secrets_are_not_stored():
     secret = Secret("ghp_0123456789")
     with pytest.raises(TypeError, match="not stored"):

@@ -292,8 +292,8 @@ def test_what_the_forge_refuses(site: Site, kind: str, forge: Forge, new_key: Ke
     forge.create_pull_request("topic", "main", "T", key=new_key())
     with pytest.raises(errors.AlreadyThere, match="#1"):
         forge.create_pull_request("topic", "main", "T", key=new_key())
-    with pytest.raises(errors.Missing):
-        forge.pull_request(99)
+    with pytest.raises(errors.Missing, match="no pull request #99"):
+        forge.merge(99, key=new_key())
     forge.close_pull_request(1, key=new_key())
     with pytest.raises(errors.Refused, match="closed already"):
         forge.merge(1, key=new_key())

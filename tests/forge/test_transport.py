@@ -230,6 +230,17 @@ def test_connection_that_dies_in_a_push_is_looked_after(
     assert tip(bare, "main") == mine
 
 
+@pytest.mark.parametrize("form", ["path", "http"])
+def test_branch_whose_name_is_a_folder_of_another(
+    forge: SmallForge, bare: Path, tmp_path: Path, form: str
+) -> None:
+    way = over_http(forge) if form == "http" else transport(str(bare))
+    clone = tmp_path / "clone.git"
+    way.clone(clone)
+    with pytest.raises(errors.AlreadyThere, match="folder of branches"):
+        way.push(clone, tip(bare, "main"), "topic/one", None)
+
+
 def test_push_that_nobody_can_tell_of_says_so(forge: SmallForge, bare: Path, tmp_path: Path):
     clone = tmp_path / "clone.git"
     way = over_http(forge)
