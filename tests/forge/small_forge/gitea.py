@@ -163,11 +163,13 @@ def listed(repository: Repository, query: dict[str, str]) -> Any:
         if states is None or request.state in states
     ]
     size, page = int(query["limit"]), int(query["page"])
-    return [pull(repository, request) for request in found[(page - 1) * size : page * size]]
+    return [
+        pull(repository, request, listed=True) for request in found[(page - 1) * size : page * size]
+    ]
 
 
-def pull(repository: Repository, request: Request) -> Any:
-    base = repository.sha(f"refs/heads/{request.base}")
+def pull(repository: Repository, request: Request, *, listed: bool = False) -> Any:
+    base = "" if listed else repository.sha(f"refs/heads/{request.base}")
     merged = request.state == "merged"
     return {
         "number": request.number,
@@ -178,9 +180,8 @@ def pull(repository: Repository, request: Request) -> Any:
         "user": {"login": request.author},
         "state": "open" if request.state == "open" else "closed",
         "merged": merged,
-        "mergeable": bool(
-            repository.git("merge-tree", "--write-tree", base, request.sha, check=False)
-        ),
+        "mergeable": not listed
+        and bool(repository.git("merge-tree", "--write-tree", base, request.sha, check=False)),
         "merge_commit_sha": request.merge_commit if merged else None,
         "created_at": request.created,
         "updated_at": request.created,

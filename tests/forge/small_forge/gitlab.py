@@ -177,12 +177,14 @@ def listed(repository: Repository, query: dict[str, str]) -> Any:
         and query.get("target_branch", "") in {"", request.base}
     ]
     size, page = int(query["per_page"]), int(query["page"])
-    return [merge_request(repository, r) for r in found[(page - 1) * size : page * size]]
+    return [
+        merge_request(repository, r, listed=True) for r in found[(page - 1) * size : page * size]
+    ]
 
 
-def merge_request(repository: Repository, request: Request) -> Any:
+def merge_request(repository: Repository, request: Request, *, listed: bool = False) -> Any:
     status = "mergeable"
-    if request.state == "open":
+    if request.state == "open" and not listed:
         base = repository.sha(f"refs/heads/{request.base}")
         if not repository.git("merge-tree", "--write-tree", base, request.sha, check=False):
             status = "conflict"
