@@ -8,7 +8,6 @@ from pathlib import Path
 
 from fusefs.contract.errors import InvalidArgument
 from fusefs.forge import credentials
-from fusefs.forge.credentials import Credential
 from fusefs.forge.forge import Forge
 from fusefs.forge.git_process import Limits, Watch
 from fusefs.forge.gitea import GiteaDriver
@@ -89,7 +88,8 @@ def connect(
         environ: where tokens are looked for; the process's own when missing.
 
     Raises:
-        InvalidArgument: the address is none, or the kind is needed and missing or unknown.
+        InvalidArgument: the address is none, the kind is needed and missing or unknown, or the
+            token would go to `api` over plain http.
     """
     remote = parse(url)
     kind = _kind(remote, kind)
@@ -98,7 +98,9 @@ def connect(
     if kind == "local":
         driver = LocalDriver(Path(remote.path), home.records, author)
     else:
-        driver = _remote_driver(remote, kind, credential, user, api, patience)
+        driver = _DRIVERS[kind](
+            remote, credential, user=user, api=api.rstrip("/"), patience=patience
+        )
     return Connection(
         remote,
         Forge(driver, Ledger(home.records, home.lock_file), home.rights),
@@ -121,16 +123,3 @@ def _kind(remote: Remote, kind: str) -> str:
             "others at an address of a host."
         )
     return kind
-
-
-def _remote_driver(
-    remote: Remote,
-    kind: str,
-    credential: Credential | None,
-    user: str,
-    api: str,
-    patience: Patience | None,
-) -> Driver:
-    if credential is not None and api and not parse(api).is_private:
-        raise InvalidArgument("A token is not sent over plain http. Give the API as https://.")
-    return _DRIVERS[kind](remote, credential, user=user, api=api.rstrip("/"), patience=patience)

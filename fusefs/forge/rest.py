@@ -20,6 +20,7 @@ from urllib.parse import urljoin, urlsplit
 
 import httpx2
 
+from fusefs.contract.errors import InvalidArgument
 from fusefs.forge.credentials import Credential, advice
 from fusefs.forge.errors import (
     AuthenticationFailed,
@@ -31,7 +32,7 @@ from fusefs.forge.errors import (
     TimedOut,
     Unreachable,
 )
-from fusefs.forge.urls import Remote
+from fusefs.forge.urls import Remote, is_private
 
 _TRIES = 4
 _MOST_BYTES = 32 << 20
@@ -87,7 +88,12 @@ class Rest:
         Args:
             remote, kind: for advice to people.
             headers: sent each time.
+
+        Raises:
+            InvalidArgument: the credential could be overheard on the way to `api`.
         """
+        if credential is not None and not is_private(api):
+            raise InvalidArgument("A token is not sent over plain http. Use https://.")
         self._api = api
         self._remote = remote
         self._kind = kind

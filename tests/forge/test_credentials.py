@@ -56,11 +56,14 @@ def test_what_is_no_address_is_refused(url: str):
 
 
 def test_token_in_an_address_is_refused_without_repeating_it():
-    for url in ("https://ghp_secret99@github.com/o/r", "https://u:ghp_secret99@github.com/o/r"):
-        with pytest.raises(InvalidArgument) as caught:
-            parse(url)
+    for site in ("https://{}@github.com/o/r", "https://u:{}@github.com/o/r", "ssh://u:{}@h/r"):
+        with pytest.raises(InvalidArgument, match="GH_TOKEN") as caught:
+            parse(site.format("ghp_secret99"))
         assert "ghp_secret99" not in caught.value.text
-        assert "GH_TOKEN" in caught.value.text
+    for site in ("https://{}@github.com/o/r\n", "file://{}@x/y", "https://{}@", "ftp://{}@h/x"):
+        with pytest.raises(InvalidArgument) as caught:
+            parse(site.format("ghp_secret99"))
+        assert "ghp_secret99" not in caught.value.text
 
 
 GITHUB, GITLAB = parse("https://github.com/o/r"), parse("https://gitlab.com/o/r")
