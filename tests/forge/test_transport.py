@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -297,6 +298,32 @@ def test_branch_that_became_a_folder_of_branches_is_fetched(
     git(bare, "update-ref", "refs/heads/topic/one", topic)
     way.fetch(clone)
     assert git(clone, "rev-parse", "refs/remotes/origin/topic/one") == topic
+
+
+def test_names_that_are_not_utf8_are_fetched(bare: Path, tmp_path: Path):
+    clone = tmp_path / "clone.git"
+    way = transport(str(bare))
+    way.clone(clone)
+    at = tip(bare, "main")
+    for name in (b"caf\xe9", "ünï".encode()):
+        subprocess.run(
+            [b"git", b"-C", os.fsencode(bare), b"update-ref", b"refs/heads/" + name, at.encode()],
+            check=True,
+        )
+    names = {"refs/heads/caf\udce9", "refs/heads/ünï"}
+    assert names <= set(way.advertised().refs)
+    assert set(way.fetch(clone).refs) == {n.replace("heads", "remotes/origin") for n in names}
+    assert way.fetch(clone).refs == {}
+
+
+def test_clone_that_lost_an_object_says_so(bare: Path, tmp_path: Path):
+    clone = tmp_path / "clone.git"
+    way = transport(str(bare))
+    way.clone(clone)
+    shutil.rmtree(clone / "objects")
+    (clone / "objects" / "pack").mkdir(parents=True)
+    with pytest.raises(errors.ForgeError):
+        way.push(clone, tip(bare, "main"), "main", tip(bare, "topic"))
 
 
 def test_fetches_at_once_wait_for_each_other(bare: Path, tmp_path: Path):
