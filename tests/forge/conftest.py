@@ -1,4 +1,4 @@
-"""A bare repository with some history, the instance's real store, and forges on them."""
+"""A bare repository with some history, the instance's real store, and forges on them and beside."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ from fusefs.forge.local import LocalDriver
 from fusefs.forge.local_git import Author
 from fusefs.forge.records import Records
 from fusefs.store.instance import Instance
+
+from .remote_site import KINDS, TOKEN, Site
+from .small_forge import gitea, github, gitlab, openapi
+from .small_forge.server import Answer, Call, SmallForge, running
+from .small_forge.world import Repository
 
 ALICE = Author("Alice", "alice@example.org")
 
@@ -155,3 +160,41 @@ class Memory:
 
     def delete(self, key: bytes) -> None:
         self._values.pop(key, None)
+
+
+@pytest.fixture
+def memory() -> Memory:
+    return Memory()
+
+
+@pytest.fixture
+def site(bare: Path, memory: Memory, tmp_path: Path) -> Iterator[Site]:
+    """The small forge; at the end, every call to GitHub's face must have been as described."""
+    repository = Repository.make(bare, "owner/project")
+    repository.rights = {"alice": "write", "reader": "read"}
+    small = SmallForge(
+        {"owner/project": repository},
+        {TOKEN: "alice", "tok_reader": "reader", "tok_nobody": "nobody"},
+        {github.ROOT: github.face, gitlab.ROOT: gitlab.face, gitea.ROOT: gitea.face},
+    )
+    wrong: list[str] = []
+
+    def hold_against_the_description(root: str, call: Call, answer: Answer) -> None:
+        if root == github.ROOT:
+            wrong.extend(openapi.violations(call, answer))
+
+    small.watchers.append(hold_against_the_description)
+    with running(small):
+        yield Site(small, Ledger(memory, tmp_path / "forge.lock"))
+    assert small.crashes == []
+    assert wrong == []
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def forge(site: Site, kind: str) -> Forge:
+    return site.forge(kind)
