@@ -1,10 +1,10 @@
 """A per-session FUSE view of a tree.
 
-import fusefs
+    import fusefs
 
-with fusefs.Instance.open("~/.local/share/fusefs") as instance:
-    session = fusefs.Session(instance, instance.sessions.get("work"))
-    print(session.listing("/"))
+    with fusefs.Instance.open("~/.local/share/fusefs") as instance:
+        session = fusefs.Session(instance, instance.sessions.get("work"))
+        print(session.listing("/"))
 """
 
 from __future__ import annotations

@@ -36,7 +36,9 @@ class FileHandle:
 
     __slots__ = ("append", "file", "inode", "jobs", "keeps_set_ids", "unflushed")
 
-    def __init__(self, inode: Inode, file: ViewFile, *, append: bool, keeps_set_ids: bool) -> None:
+    def __init__(
+        self, inode: Inode, file: ViewFile, *, append: bool, keeps_set_ids: bool
+    ) -> None:
         self.inode = inode
         self.file = file
         self.append = append

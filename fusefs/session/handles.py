@@ -48,7 +48,9 @@ class ViewDirectory:
                     except FileNotFoundError:
                         continue
                 child = view.intern(place, entry.name, child_cursor, spot)
-                found.append((entry.name, child, view.stat_node(child, child_cursor, spot.node)))
+                found.append(
+                    (entry.name, child, view.stat_node(child, child_cursor, spot.node))
+                )
         return found
 
     def close(self) -> None:

@@ -325,7 +325,9 @@ class Session:
         """Make a symbolic link at `path` that holds `target`."""
         resolved = self.resolve(path)
         parent, name = self._new_parent(resolved)
-        self.view.create(parent, name, Kind.SYMLINK, 0o777, _owner(), target=os.fsencode(target))
+        self.view.create(
+            parent, name, Kind.SYMLINK, 0o777, _owner(), target=os.fsencode(target)
+        )
 
     def rm(self, path: str | bytes) -> None:
         """Move a file or a directory with all below it to the trash."""
@@ -359,7 +361,6 @@ class Session:
             return self._directory(path[:-1]), path[-1]
         except NotFound:
             raise NotFound(render(path)) from None
-
 
 def _owner() -> Owner:
     return Owner(os.geteuid(), os.getegid())

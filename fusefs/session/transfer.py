@@ -83,7 +83,9 @@ def _take_over(session: Session, place: Place, status: os.stat_result) -> None:
     meta = _meta(status)
     session.view.set_attributes(
         place,
-        Change(mode=meta.mode, uid=meta.uid, gid=meta.gid, atime=meta.atime, mtime=meta.mtime),
+        Change(
+            mode=meta.mode, uid=meta.uid, gid=meta.gid, atime=meta.atime, mtime=meta.mtime
+        ),
     )
 
 

@@ -266,7 +266,9 @@ class ViewReader:
 
     def _stat_passage(self, place: Place) -> Stat:
         owner, group = os.geteuid(), os.getegid()
-        return Stat(place.ino, Kind.DIR, _PASSAGE_MODE, owner, group, 0, 0, 0, 0, Level.NONE, False)
+        return Stat(
+            place.ino, Kind.DIR, _PASSAGE_MODE, owner, group, 0, 0, 0, 0, Level.NONE, False
+        )
 
     def _visible_time(self, place: Place, node: Node) -> int:
         """Return when a directory with hidden names changed, as far as the session may know.

@@ -66,7 +66,9 @@ class BulkLoader:
         self._end_id = 0
         self.taken: list[TreePath] = []
 
-    def add(self, parent: int, path: TreePath, kind: Kind, meta: Meta, data: bytes = b"") -> int:
+    def add(
+        self, parent: int, path: TreePath, kind: Kind, meta: Meta, data: bytes = b""
+    ) -> int:
         """Plan a node, with a small file's content or a link's target, and return its id."""
         return self._plan(parent, path, kind, meta, data, None)
 

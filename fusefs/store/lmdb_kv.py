@@ -166,15 +166,14 @@ class LmdbKV:
 
     def __init__(self, folder: Path, *, on_wait: Callable[[], None], map_bytes: int) -> None:
         self._env = lmdb.open(
-            os.fspath(folder),
-            map_size=map_bytes,
-            max_readers=_MAX_READERS,
-            readahead=False,
-            mode=0o600,
+            os.fspath(folder), map_size=map_bytes, max_readers=_MAX_READERS,
+            readahead=False, mode=0o600
         )
         self._env.reader_check()
         self._redo = RedoLog(folder / "redo.log")
-        self._lock = WriterLock(folder / "writer.lock", on_wait=on_wait, deadline=_WRITER_DEADLINE)
+        self._lock = WriterLock(
+            folder / "writer.lock", on_wait=on_wait, deadline=_WRITER_DEADLINE
+        )
         self._reserve = Reserve(folder / "reserve", ACKNOWLEDGED_BYTES)
         self._removals = Reserve(folder / "reserve-for-removals", REMOVALS_BYTES)
         self._folder = folder

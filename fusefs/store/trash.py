@@ -114,7 +114,9 @@ def record_external(
 ) -> TrashRecord:
     """Record a removal from a host directory; its payload goes to the instance's trash folder."""
     trash_id = nodes.new_id(txn)
-    entry = TrashRecord(trash_id, now, 0, 0, 0, size, kind, actor, path[-1], b"/" + b"/".join(path))
+    entry = TrashRecord(
+        trash_id, now, 0, 0, 0, size, kind, actor, path[-1], b"/" + b"/".join(path)
+    )
     _put(txn, entry)
     return entry
 

@@ -193,17 +193,8 @@ class Backend(Protocol):
         """Return the target of the symbolic link `key`."""
         ...
 
-    def create(
-        self,
-        parent: Hashable,
-        name: bytes,
-        kind: Kind,
-        mode: int,
-        owner: Owner,
-        actor: Actor,
-        *,
-        target: bytes = b"",
-    ) -> Node:
+    def create(self, parent: Hashable, name: bytes, kind: Kind, mode: int, owner: Owner,
+               actor: Actor, *, target: bytes = b"") -> Node:
         """Make a node of `kind`; EEXIST where the name is taken. `target` is for links."""
         ...
 
@@ -221,17 +212,8 @@ class Backend(Protocol):
         """
         ...
 
-    def rename(
-        self,
-        parent: Hashable,
-        name: bytes,
-        new_parent: Hashable,
-        new_name: bytes,
-        actor: Actor,
-        *,
-        replace: bool,
-        exchange: bool = False,
-    ) -> None:
+    def rename(self, parent: Hashable, name: bytes, new_parent: Hashable, new_name: bytes,
+               actor: Actor, *, replace: bool, exchange: bool = False) -> None:
         """Move an entry as ``renameat2(2)`` does; without `replace`, EEXIST on a taken name."""
         ...
 

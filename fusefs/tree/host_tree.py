@@ -130,7 +130,9 @@ class HostTree:
             os.close(parent_fd)
         return found
 
-    def open_file(self, key: Hashable, *, write: bool, actor: Actor = PERSON) -> HostFile:
+    def open_file(
+        self, key: Hashable, *, write: bool, actor: Actor = PERSON
+    ) -> HostFile:
         node = _node(key)
         opened = self._opened.get(node)
         if opened is None:

@@ -179,7 +179,9 @@ class StoreTree:
                 raise os_error(errno.EISDIR)
             path = (*live_path(txn, holder.record.id), name)
             size = current(self._instance, txn, located.record).size
-            trash.record_removal(txn, located, now=now, actor=actor.session, path=path, size=size)
+            trash.record_removal(
+                txn, located, now=now, actor=actor.session, path=path, size=size
+            )
             touch(txn, holder, now)
             self._journal(
                 txn, actor, Op.REMOVE, now, node=located.record.id, parent=holder.record.id,

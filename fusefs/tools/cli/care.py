@@ -44,21 +44,10 @@ if TYPE_CHECKING:
 
 
 @click.command("log")
-@click.option(
-    "-n",
-    "--limit",
-    default=50,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="How many changes, counted from the newest.",
-)
-@click.option(
-    "--session",
-    "session_name",
-    metavar="NAME",
-    shell_complete=complete_session,
-    help="Only changes by this session ('-': by the owner of the instance).",
-)
+@click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(min=1),
+              help="How many changes, counted from the newest.")
+@click.option("--session", "session_name", metavar="NAME", shell_complete=complete_session,
+              help="Only changes by this session ('-': by the owner of the instance).")
 @click.option("--path", metavar="PATH", help="Only changes at or below this path.")
 @common_options
 @click.pass_obj
@@ -268,13 +257,8 @@ def _trash_id(session: Session, what: str) -> int:
 
 @trash_command.command("empty")
 @click.argument("which", metavar="[ID|PATH]...", nargs=-1, shell_complete=complete_trash)
-@click.option(
-    "--older-than",
-    "age",
-    metavar="AGE",
-    type=duration,
-    help="Only what was removed longer ago than this: 12h, 30d, 2w.",
-)
+@click.option("--older-than", "age", metavar="AGE", type=duration,
+              help="Only what was removed longer ago than this: 12h, 30d, 2w.")
 @click.option("--yes", is_flag=True, help="Do not ask before everything is dropped.")
 @common_options
 @click.pass_context

@@ -89,9 +89,7 @@ def _packages() -> Iterator[Finding]:
         requirements = metadata.requires("fusefs") or []
     except metadata.PackageNotFoundError:
         yield Finding(
-            "package fusefs",
-            Verdict.OPTIONAL,
-            "runs from a folder, not installed",
+            "package fusefs", Verdict.OPTIONAL, "runs from a folder, not installed",
             "pip install .",
         )
         return
@@ -125,9 +123,7 @@ def _device() -> Finding:
     if os.access(FUSE_DEVICE, os.R_OK | os.W_OK):
         return Finding(name, Verdict.OK, "can be opened")
     return Finding(
-        name,
-        Verdict.MISSING,
-        "cannot be opened by this user",
+        name, Verdict.MISSING, "cannot be opened by this user",
         "as root: chmod 666 /dev/fuse, as distributions have it",
     )
 
@@ -137,9 +133,7 @@ def _fusermount() -> Finding:
     if found is None:
         needed = Verdict.OPTIONAL if os.geteuid() == 0 else Verdict.MISSING
         return Finding(
-            "fusermount3",
-            needed,
-            "not found; ordinary users mount through it",
+            "fusermount3", needed, "not found; ordinary users mount through it",
             "apt-get install fuse3",
         )
     if os.geteuid() == 0 or Path(found).stat().st_mode & 0o4000:
@@ -150,9 +144,7 @@ def _fusermount() -> Finding:
         ).stdout.strip()
         return Finding("fusermount3", Verdict.OK, version.rpartition(" ")[2] or found)
     return Finding(
-        "fusermount3",
-        Verdict.MISSING,
-        f"{found} is not setuid root",
+        "fusermount3", Verdict.MISSING, f"{found} is not setuid root",
         f"as root: chmod u+s {found}; a user namespace of your own needs no setuid",
     )
 
@@ -168,9 +160,7 @@ def _other_users() -> Finding:
     if any(line.split("#")[0].strip() == "user_allow_other" for line in lines):
         return Finding(name, Verdict.OK, f"user_allow_other stands in {FUSE_CONFIG}")
     return Finding(
-        name,
-        Verdict.OPTIONAL,
-        "only the user who mounts can use the mount",
+        name, Verdict.OPTIONAL, "only the user who mounts can use the mount",
         f"as root: echo user_allow_other >> {FUSE_CONFIG}",
     )
 
@@ -179,9 +169,7 @@ def _bubblewrap() -> Finding:
     if found := shutil.which("bwrap"):
         return Finding("bubblewrap", Verdict.OK, found)
     return Finding(
-        "bubblewrap",
-        Verdict.OPTIONAL,
-        "not found; a sandbox around a view uses it",
+        "bubblewrap", Verdict.OPTIONAL, "not found; a sandbox around a view uses it",
         "apt-get install bubblewrap",
     )
 
@@ -191,9 +179,7 @@ def _open_files() -> Finding:
     if hard == resource.RLIM_INFINITY or hard >= MIN_OPEN_FILES:
         return Finding("open files", Verdict.OK, f"limit {soft}, may be raised to {hard}")
     return Finding(
-        "open files",
-        Verdict.OPTIONAL,
-        f"at most {hard} for a process",
+        "open files", Verdict.OPTIONAL, f"at most {hard} for a process",
         f"raise the hard limit (ulimit -Hn, LimitNOFILE=) to {MIN_OPEN_FILES} or more",
     )
 

@@ -56,50 +56,25 @@ def owner(text: str) -> tuple[int, int]:
 
 
 @click.command("mount")
-@click.argument(
-    "places", metavar="[NAME] MOUNTPOINT", nargs=-1, required=True, shell_complete=complete_session
-)
-@click.option(
-    "--background",
-    "in_background",
-    is_flag=True,
-    help="Return when mounted; the log goes to the instance's run/NAME.log.",
-)
-@click.option(
-    "--allow-other", is_flag=True, help="Let other users in too; the modes of files still apply."
-)
-@click.option(
-    "--set-owner",
-    metavar="UID:GID",
-    type=owner,
-    help="Show every file as owned by these, whoever owns it.",
-)
-@click.option(
-    "--passage-errno",
-    type=click.Choice(["EACCES", "ENOENT"]),
-    default="EACCES",
-    show_default=True,
-    help="What a passage answers about names in it: ENOENT helps programs that take "
-    "EACCES for fatal while they look upwards for their files.",
-)
-@click.option(
-    "--no-xattrs",
-    is_flag=True,
-    help="Serve no extended attributes: each write then costs one question less.",
-)
-@click.option(
-    "--session-file",
-    metavar="FILE.toml",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Define the session (again) from this file, then mount it.",
-)
-@click.option(
-    "--bind",
-    "binds",
-    metavar="HOST_DIR[=PATH]",
-    multiple=True,
-    help="Mount a host directory without an instance of your own.",
-)
+@click.argument("places", metavar="[NAME] MOUNTPOINT", nargs=-1, required=True,
+                shell_complete=complete_session)
+@click.option("--background", "in_background", is_flag=True,
+              help="Return when mounted; the log goes to the instance's run/NAME.log.")
+@click.option("--allow-other", is_flag=True,
+              help="Let other users in too; the modes of files still apply.")
+@click.option("--set-owner", metavar="UID:GID", type=owner,
+              help="Show every file as owned by these, whoever owns it.")
+@click.option("--passage-errno", type=click.Choice(["EACCES", "ENOENT"]), default="EACCES",
+              show_default=True,
+              help="What a passage answers about names in it: ENOENT helps programs that take "
+              "EACCES for fatal while they look upwards for their files.")
+@click.option("--no-xattrs", is_flag=True,
+              help="Serve no extended attributes: each write then costs one question less.")
+@click.option("--session-file", metavar="FILE.toml",
+              type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="Define the session (again) from this file, then mount it.")
+@click.option("--bind", "binds", metavar="HOST_DIR[=PATH]", multiple=True,
+              help="Mount a host directory without an instance of your own.")
 @rule_options
 @click.option("--ready-fd", type=int, hidden=True)
 @click.option("--throw-away", is_flag=True, hidden=True)
@@ -298,9 +273,8 @@ def mounts_command(options: Options) -> None:
 
 @click.command("umount")
 @click.argument("mountpoint", type=HOST_PATH)
-@click.option(
-    "--lazy", is_flag=True, help="Also while programs use it: they go on with what they have open."
-)
+@click.option("--lazy", is_flag=True,
+              help="Also while programs use it: they go on with what they have open.")
 @common_options
 @click.pass_obj
 def umount_command(options: Options, mountpoint: Path, lazy: bool) -> None:

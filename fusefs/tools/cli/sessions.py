@@ -111,16 +111,14 @@ def session_command() -> None:
 @session_command.command("create")
 @click.argument("name")
 @rule_options
-@click.option(
-    "--from",
-    "file",
-    metavar="FILE.toml",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Take the definition from a file; options add to it.",
-)
+@click.option("--from", "file", metavar="FILE.toml",
+              type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="Take the definition from a file; options add to it.")
 @common_options
 @click.pass_obj
-def session_create(options: Options, /, name: str, file: Path | None, **rules: Any) -> None:
+def session_create(
+    options: Options, /, name: str, file: Path | None, **rules: Any
+) -> None:
     """Make the session NAME.
 
     \b

@@ -41,7 +41,9 @@ def init_command(options: Options) -> None:
 
 
 @click.command("import")
-@click.argument("host_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument(
+    "host_dir", type=click.Path(exists=True, file_okay=False, path_type=Path)
+)
 @click.argument("tree_path")
 @common_options
 @click.pass_context

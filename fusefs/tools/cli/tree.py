@@ -23,9 +23,8 @@ _TYPES = {"DIR": "d", "FILE": "-", "SYMLINK": "l", "FIFO": "p", "SOCKET": "s", "
 
 @click.command("ls")
 @click.argument("path", default=".", shell_complete=complete_path)
-@click.option(
-    "-l", "--long", "long_format", is_flag=True, help="With mode, owner, level, size and time."
-)
+@click.option("-l", "--long", "long_format", is_flag=True,
+              help="With mode, owner, level, size and time.")
 @session_option
 @common_options
 @click.pass_obj
@@ -42,7 +41,9 @@ def ls_command(options: Options, path: str, long_format: bool, session_name: str
     with open_session(options, session_name) as session:
         where = render(session.resolve(path))
         if options.json:
-            entries = [{"name": entry.name, **_facts(entry.stat)} for entry in session.list(path)]
+            entries = [
+                {"name": entry.name, **_facts(entry.stat)} for entry in session.list(path)
+            ]
             say_json({"path": where, "entries": entries})
         elif long_format:
             say_table([_long(entry.name, entry.stat) for entry in session.list(path)])
@@ -77,7 +78,8 @@ def _facts(node: Stat) -> dict[str, Any]:
 
 
 @click.command("cat")
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True, shell_complete=complete_path)
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True,
+                shell_complete=complete_path)
 @session_option
 @common_options
 @click.pass_obj
