@@ -3,6 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+NPM_STAMP := tests/forge/node_modules/.installed
 
 # Where `make install` puts things. DESTDIR stands before all of them, for packages.
 PREFIX := /usr/local
@@ -27,13 +28,17 @@ help:
 	@echo "make clean   remove $(VENV) and everything generated"
 
 # Debian packages are looked at every time (it costs milliseconds); the virtual environment is
-# made again only when pyproject.toml changes.
+# made again only when pyproject.toml changes, the npm packages of tests when their lock does.
 setup:
 	@.ci/setup.sh system
-	@$(MAKE) --no-print-directory $(STAMP)
+	@$(MAKE) --no-print-directory $(STAMP) $(NPM_STAMP)
 
 $(STAMP): pyproject.toml .ci/setup.sh
 	@.ci/setup.sh python $(VENV)
+	@touch $@
+
+$(NPM_STAMP): tests/forge/package-lock.json .ci/setup.sh
+	@.ci/setup.sh npm tests/forge
 	@touch $@
 
 demo: setup
@@ -83,5 +88,5 @@ uninstall:
 		"$(DESTDIR)$(SYSTEMD)/system/fusefs@.service" "$(DESTDIR)$(SYSTEMD)/user/fusefs@.service"
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) tests/forge/node_modules build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,6 +5,7 @@
 #   setup.sh bench         Debian packages that the comparison in bench/ needs on top
 #   setup.sh python VENV   a virtual environment with fusefs and its development tools
 #   setup.sh install VENV PLACE   one with fusefs alone, which is going to be at PLACE
+#   setup.sh npm FOLDER    what the package-lock.json there names, for tests alone
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -114,14 +115,22 @@ install_fusefs() {
     "$venv/bin/python" -m compileall -q -f -s "$venv" -p "$place" "$venv/lib"
 }
 
+install_npm() {
+    npm ci --prefix "$1" --ignore-scripts --no-audit --no-fund --silent
+    # Of GitHub's API descriptions (390 MB) the tests read one.
+    find "$1/node_modules/@octokit/openapi/generated" -name '*.json' ! -name api.github.com.json \
+        -delete
+}
+
 case "${1-}" in
 system) install_packages missing_packages ;;
 build) install_packages missing_build_packages ;;
 bench) install_packages missing_bench_packages ;;
 python) install_python "${2:?folder of the virtual environment}" ;;
 install) install_fusefs "${2:?folder to install to}" "${3:?folder it will be in}" ;;
+npm) install_npm "${2:?folder of package-lock.json}" ;;
 *)
-    sed -n '2,7p' "$0" >&2
+    sed -n '2,8p' "$0" >&2
     exit 2
     ;;
 esac

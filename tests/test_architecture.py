@@ -19,12 +19,16 @@ CONFINED = {
     "trio": ("daemon/*",),
     "lmdb": ("store/*",),
     "pygit2": ("tree/repository*", "forge/*"),
+    "httpx2": ("forge/*",),
     "onnxruntime": ("index/*",),
     "tokenizers": ("index/*",),
     "click": ("tools/*",),
     "rich": ("tools/*",),
 }
 """Third-party modules that only some rooms know."""
+
+BESIDE = {"forge": ("store",)}
+"""Rooms that another one does not know although they stand below it."""
 
 MAX_LINES = 450
 
@@ -63,6 +67,8 @@ def violations(module: PurePosixPath) -> Iterator[str]:
                     yield f"{where}: not a room"
             elif ROOMS.index(target) > ROOMS.index(room):
                 yield f"{where}: {target} is above {room}"
+            elif target in BESIDE.get(room, ()):
+                yield f"{where}: {target} stands beside {room}"
         elif top in CONFINED and not any(fnmatch(str(module), p) for p in CONFINED[top]):
             yield f"{where}: only {' and '.join(CONFINED[top])} may"
 

@@ -17,6 +17,7 @@ prefix    rest of the key                 value
 ``o``     node id, process                a process holds this detached node open
 ``j``     sequence                        journal record
 ``S``     session name                    session definition
+``F``     see `fusefs.forge.records`      what forges keep
 ========= =============================== ==========================================
 
 Ids and sequences are 8 bytes, big endian, so that byte order is number order.

@@ -1,0 +1,1 @@
+"""Where repositories come from and go to: forges and git transport."""
