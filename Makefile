@@ -5,7 +5,16 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NPM_STAMP := tests/forge/node_modules/.installed
 
-.PHONY: help setup demo test torture lint bench clean
+# Where `make install` puts things. DESTDIR stands before all of them, for packages.
+PREFIX := /usr/local
+DESTDIR :=
+SYSTEMD := $(PREFIX)/lib/systemd
+SHARE := $(PREFIX)/share
+LIBRARY := $(PREFIX)/lib/fusefs
+COMPLETIONS := $(SHARE)/bash-completion/completions/fusefs $(SHARE)/zsh/site-functions/_fusefs \
+	$(SHARE)/fish/vendor_completions.d/fusefs.fish
+
+.PHONY: help setup demo test torture lint bench install uninstall clean
 
 help:
 	@echo "make demo    show the access rules at work on two mounted sessions"
@@ -14,6 +23,8 @@ help:
 	@echo "make lint    ruff, mypy --strict, and the import rule of the rooms"
 	@echo "make bench   compare with a plain directory, bindfs and plain pyfuse3 (takes long)"
 	@echo "make setup   install what is missing, make $(VENV)"
+	@echo "make install    to PREFIX ($(PREFIX)): the command, services of systemd, completions"
+	@echo "make uninstall  take all of that away again; instances stay"
 	@echo "make clean   remove $(VENV) and everything generated"
 
 # Debian packages are looked at every time (it costs milliseconds); the virtual environment is
@@ -51,6 +62,31 @@ lint: setup
 bench: setup
 	@.ci/setup.sh bench
 	$(BIN)/python -m bench.compare $(BENCH)
+
+# A virtual environment of its own below PREFIX. What pip writes into it names the folder it is
+# built in, which with DESTDIR is not the one it is going to be in.
+install:
+	@.ci/setup.sh build
+	@rm -rf "$(DESTDIR)$(LIBRARY)"
+	@.ci/setup.sh install "$(DESTDIR)$(LIBRARY)" "$(LIBRARY)"
+	@install -d -m 0755 "$(DESTDIR)$(PREFIX)/bin"
+	@ln -sfn "$(LIBRARY)/bin/fusefs" "$(DESTDIR)$(PREFIX)/bin/fusefs"
+	@for kind in system user; do \
+		case $$kind in system) unit=systemd/fusefs@.service ;; *) unit=systemd/user/fusefs@.service ;; esac; \
+		sed 's|/usr/local/bin/|$(PREFIX)/bin/|' "$$unit" | \
+			install -D -m 0644 /dev/stdin "$(DESTDIR)$(SYSTEMD)/$$kind/fusefs@.service"; \
+	done
+	@for file in $(COMPLETIONS); do \
+		case $$file in *bash*) shell=bash ;; *zsh*) shell=zsh ;; *) shell=fish ;; esac; \
+		"$(DESTDIR)$(LIBRARY)/bin/python" -m fusefs completion $$shell | \
+			install -D -m 0644 /dev/stdin "$(DESTDIR)$$file"; \
+	done
+	@echo "Installed: $(DESTDIR)$(PREFIX)/bin/fusefs. systemctl daemon-reload makes its services known."
+
+uninstall:
+	@rm -rf "$(DESTDIR)$(LIBRARY)"
+	@rm -f "$(DESTDIR)$(PREFIX)/bin/fusefs" $(addprefix $(DESTDIR),$(COMPLETIONS)) \
+		"$(DESTDIR)$(SYSTEMD)/system/fusefs@.service" "$(DESTDIR)$(SYSTEMD)/user/fusefs@.service"
 
 clean:
 	rm -rf $(VENV) tests/forge/node_modules build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Installs what fusefs needs and only that.
 #   setup.sh system        Debian packages of tools that are not there yet
+#   setup.sh build         those of them that building and running fusefs needs
 #   setup.sh bench         Debian packages that the comparison in bench/ needs on top
 #   setup.sh python VENV   a virtual environment with fusefs and its development tools
+#   setup.sh install VENV PLACE   one with fusefs alone, which is going to be at PLACE
 #   setup.sh npm FOLDER    what the package-lock.json there names, for tests alone
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -22,7 +24,8 @@ find_python() {
     return 1
 }
 
-missing_packages() {
+# What building and running fusefs needs.
+missing_build_packages() {
     has fusermount3 || echo fuse3
     has pkg-config || echo pkg-config
     { has pkg-config && pkg-config --exists fuse3; } || echo libfuse3-dev
@@ -37,7 +40,11 @@ missing_packages() {
     else
         echo python3 python3-venv python3-dev
     fi
-    # What the demo and the tests run in a mount.
+}
+
+# What the demo and the tests run in a mount, on top.
+missing_packages() {
+    missing_build_packages
     has bwrap || echo bubblewrap
     has git || echo git
     has rg || echo ripgrep
@@ -54,6 +61,7 @@ missing_packages() {
     has stress-ng || echo stress-ng
     has dbench || echo dbench
     has fs_mark || echo fsmark
+    has systemd-analyze || echo systemd
     PATH=$PATH:/sbin:/usr/sbin has mkfs.ext4 || echo e2fsprogs
 }
 
@@ -80,14 +88,31 @@ install_packages() {
 
 install_python() {
     local venv=$1 python
-    python=$(find_python) || {
-        echo "No python3 >= 3.11 on PATH." >&2
-        exit 1
-    }
+    python=$(need_python)
     # A virtual environment does not survive a move of its folder or a change of its Python.
     "$venv/bin/python" -c '' 2>/dev/null && "$venv/bin/python" -m pip --version >/dev/null 2>&1 ||
         "$python" -m venv --clear "$venv"
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+}
+
+need_python() {
+    find_python || {
+        echo "No python3 >= 3.11 on PATH." >&2
+        exit 1
+    }
+}
+
+install_fusefs() {
+    local venv=$1 place=$2 python
+    python=$(need_python)
+    umask 022
+    "$python" -m venv --clear "$venv"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile .
+    "$venv/bin/python" -m pip uninstall --quiet --disable-pip-version-check --yes setuptools pip
+    # Scripts begin with the path of their interpreter.
+    grep -rlIZ --fixed-strings "$venv" "$venv/bin" "$venv/pyvenv.cfg" |
+        xargs -0r sed -i "s|$venv|$place|g"
+    "$venv/bin/python" -m compileall -q -f -s "$venv" -p "$place" "$venv/lib"
 }
 
 install_npm() {
@@ -99,11 +124,13 @@ install_npm() {
 
 case "${1-}" in
 system) install_packages missing_packages ;;
+build) install_packages missing_build_packages ;;
 bench) install_packages missing_bench_packages ;;
 python) install_python "${2:?folder of the virtual environment}" ;;
+install) install_fusefs "${2:?folder to install to}" "${3:?folder it will be in}" ;;
 npm) install_npm "${2:?folder of package-lock.json}" ;;
 *)
-    sed -n '2,6p' "$0" >&2
+    sed -n '2,8p' "$0" >&2
     exit 2
     ;;
 esac

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import logging
 import math
+import os
 import subprocess
 import sys
 import time
@@ -22,6 +23,7 @@ import trio
 from fusefs.contract.errors import ContractError
 from fusefs.daemon.handles import FileHandle
 from fusefs.daemon.inodes import Copying, Inode
+from fusefs.daemon.logs import about
 
 if TYPE_CHECKING:
     from fusefs.session.handles import ViewFile
@@ -109,12 +111,14 @@ class Background:
         while True:
             await self._wake.wait()
             await trio.sleep(self._instance.commit_after())
+            if self._instance.may_wait:
+                continue
             self._wake = trio.Event()
             self._armed = False
             try:
                 self.commit_now()
-            except Exception:
-                log.exception("the store cannot commit, trying again")
+            except Exception as error:
+                log.exception("the store cannot commit, trying again", extra=about("commit", error))
                 self._armed = True
                 self._wake.set()
                 await trio.sleep(_RETRY_COMMIT)
@@ -142,12 +146,19 @@ class Background:
             try:
                 await self.pin_orphans()
             except (OSError, trio.TooSlowError) as error:
-                log.warning("tending the instance is put off: %s", error)
+                log.warning(
+                    "tending the instance is put off: %s", error, extra=about("tend", error)
+                )
             if _age(stamp) > _COLLECT_EVERY:
                 stamp.touch()
                 folder = str(self._instance.folder)
                 command = [sys.executable, "-m", "fusefs", "--instance", folder, "gc"]
-                await trio.run_process(command, check=False, stdout=subprocess.DEVNULL)
+                done = await trio.run_process(
+                    command, check=False, stdout=subprocess.DEVNULL, capture_stderr=True
+                )
+                if done.returncode:
+                    words = os.fsdecode(done.stderr).strip()
+                    log.warning("collecting failed: %s", words, extra=about("gc"))
 
     async def pin_orphans(self) -> None:
         """Keep alive what is in no directory any more but open here."""
@@ -247,7 +258,7 @@ class Background:
         except OSError as error:
             copying.error = error
         except Exception as error:
-            log.exception("copying before a write failed")
+            log.exception("copying before a write failed", extra=about("copy"))
             copying.error = OSError(errno.EIO, str(error))
         finally:
             inode.copying = None
@@ -288,7 +299,10 @@ class Background:
             await self.lock_writer(math.inf)
             self._close_now(handle)
         except (OSError, ContractError) as error:
-            log.error("closing a file failed; what was flushed is safe: %s", error)
+            log.error(
+                "closing a file failed; what was flushed is safe: %s", error,
+                extra=about("close", error),
+            )  # fmt: skip
         finally:
             self._end_publication()
 
@@ -300,7 +314,10 @@ class Background:
             await self.lock_writer(math.inf)
             publication.finish()
         except (OSError, ContractError) as error:
-            log.error("publishing a file failed; its bytes are kept: %s", error)
+            log.error(
+                "publishing a file failed; its bytes are kept: %s", error,
+                extra=about("publish", error),
+            )  # fmt: skip
         finally:
             self._end_publication()
 

@@ -20,6 +20,7 @@ from fusefs.daemon.inodes import Inode
 from fusefs.store import bell as bells
 from fusefs.store.journal import JournalRecord, Op
 from fusefs.store.keys import to_number
+from fusefs.store.seal import Damaged
 
 if TYPE_CHECKING:
     from fusefs.daemon.background import Background
@@ -61,6 +62,9 @@ class Coherence:
             await trio.lowlevel.wait_readable(self._instance.bell.fileno())
             try:
                 await self._answer(self._instance.bell.drain())
+            except Damaged as error:
+                log.error("%s; all that the kernel keeps is dropped", error)
+                self._forget_all()
             except Exception:
                 log.exception("following the journal failed; going on behind it")
                 await trio.sleep(_PAUSE_AFTER_FAILURE)
@@ -89,6 +93,18 @@ class Coherence:
                 return
             await trio.lowlevel.checkpoint()
             await self._notifier.room()
+
+    def _forget_all(self) -> None:
+        """Drop all names, attributes and contents: it cannot be told what was changed."""
+        self._changed()
+        self._seen = self._instance.journal.last()
+        for inode in self._inodes:
+            self._notifier.content(inode.number)
+            parent = self._inodes.at(inode.place.parent)
+            if parent is not None:
+                self._notifier.entry(parent.number, inode.place.name)
+        for name in self._inodes.absent_at_top:
+            self._notifier.entry(ROOT_INODE, name)
 
     def _inode(self, node: int) -> Inode | None:
         return self._inodes.at(self._tree.places_of(node))

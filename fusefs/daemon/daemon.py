@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import faulthandler
 import gc
 import logging
 import os
@@ -17,10 +16,11 @@ import pyfuse3
 import trio
 
 from fusefs.contract.errors import ContractError
-from fusefs.daemon import mountpoint, readiness
+from fusefs.daemon import mountpoint, probe, readiness, stacks
 from fusefs.daemon.background import Background
 from fusefs.daemon.coherence import Coherence
 from fusefs.daemon.intake import Intake
+from fusefs.daemon.logs import about
 from fusefs.daemon.mountpoint import MountError
 from fusefs.daemon.notify import Notifier
 from fusefs.daemon.operations import Operations
@@ -54,7 +54,7 @@ class Daemon:
         on_ready: Callable[[], None],
     ) -> None:
         self._point = point
-        self._source = f"fusefs:{tree.spec.name}"
+        self._source = mountpoint.source_of(tree.spec.name)
         self._options = options
         self._ready_fd = ready_fd
         self._on_ready = on_ready
@@ -83,12 +83,12 @@ class Daemon:
         try:
             self._mount()
             trio.run(self._main, restrict_keyboard_interrupt_to_checkpoints=True)
+            log.info("unmounted", extra=about(mountpoint=self._point))
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
     def _mount(self) -> None:
         _raise_file_limit()
-        faulthandler.register(signal.SIGUSR1)
         options = {f"fsname={self._source}", "subtype=fusefs", *pyfuse3.default_options}
         if self._options.allow_other:
             options.add("allow_other")
@@ -102,6 +102,7 @@ class Daemon:
             ) from None
 
     async def _main(self) -> None:
+        stacks.watch_tasks()
         with trio.open_signal_receiver(*_SIGNALS) as signals:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
             async with trio.open_nursery() as nursery:
@@ -133,15 +134,19 @@ class Daemon:
             self._stopping = True
             nursery.start_soon(self._stop)
         self._on_ready()
+        log.info("mounted", extra=about(mountpoint=self._point, pid=str(os.getpid())))
         pause = self._manager.watchdog_pause
         while pause is not None:
-            self._manager.tell("WATCHDOG=1")
+            # The kernel asks us this: it is answered only while requests are.
+            if await trio.to_thread.run_sync(_is_answered, self._point, abandon_on_cancel=True):
+                self._manager.tell("WATCHDOG=1")
             await trio.sleep(pause)
 
     # The end.
 
     async def _obey(self, signals: AsyncIterator[int], nursery: trio.Nursery) -> None:
-        async for _ in signals:
+        async for number in signals:
+            log.info("told to end", extra=about(signal=signal.Signals(number).name))
             if self._stopping:
                 pyfuse3.terminate()
             else:
@@ -182,19 +187,31 @@ class Daemon:
             try:
                 self._background.close(handle)
             except (OSError, ContractError) as error:
-                log.error("closing a file failed; what was flushed is safe: %s", error)
+                log.error(
+                    "closing a file failed; what was flushed is safe: %s", error,
+                    extra=about("close", error),
+                )  # fmt: skip
         for directory in operations.directories.remove_all():
             directory.directory.close()
         try:
             await self._background.settle()
         except OSError as error:  # closing the instance tries again, and tells the caller
-            log.error("the last commit failed: %s", error)
+            log.error("the last commit failed: %s", error, extra=about("commit", error))
 
 
 def _raise_file_limit() -> None:
     """Allow as many open files as this process may have."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _is_answered(point: str) -> bool:
+    """Ask the mount something that only the daemon can answer; waits until it does."""
+    try:
+        os.statvfs(point)
+    except OSError as error:
+        return error.errno not in probe.DEAD
+    return True
 
 
 def _set_read_ahead(point: str) -> None:

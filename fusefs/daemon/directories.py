@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import stat as st
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from pyfuse3 import EntryAttributes, FUSEError, ReaddirToken, RequestContext, readdir_reply
@@ -11,7 +12,8 @@ from pyfuse3 import EntryAttributes, FUSEError, ReaddirToken, RequestContext, re
 from fusefs.contract.errors import NotFound
 from fusefs.daemon.attributes import VOLATILE
 from fusefs.daemon.guard import handler
-from fusefs.daemon.handles import FIRST_ENTRY, DirectoryHandle
+from fusefs.daemon.handles import DirectoryHandle
+from fusefs.daemon.listings import FIRST_ENTRY, Shown
 from fusefs.daemon.requests import Requests
 
 if TYPE_CHECKING:
@@ -52,6 +54,12 @@ class DirectoryHandlers(Requests):
         after = handle.name_before(position)
         if after is None:
             raise FUSEError(errno.EINVAL)
+        if position == FIRST_ENTRY:
+            handle.begin(self.mutations)
+        if handle.as_of == self.mutations and self._reply_kept(handle, position, token):
+            return
+        if handle.collected is not None and not handle.collected.reaches(position):
+            handle.collected = None  # somebody seeks
         entries = handle.ahead if handle.ahead_at == (position, self.mutations) else []
         handle.ahead = []
         handle.last = position
@@ -60,6 +68,7 @@ class DirectoryHandlers(Requests):
             if not entries:
                 entries = self._read_on(handle, after)
                 if not entries:
+                    self._keep(handle)
                     return
             replied = self._reply(handle, entries, token)
             given += replied
@@ -69,6 +78,29 @@ class DirectoryHandlers(Requests):
                 handle.ahead_at = (handle.last, self.mutations)
                 return
             after, entries = entries[-1][0], []
+
+    def _reply_kept(self, handle: DirectoryHandle, position: int, token: ReaddirToken) -> bool:
+        """Give out entries of a kept listing, if there is one that the handle has followed."""
+        kept = self.listings.get(handle.inode, handle.as_of)
+        if kept is None:
+            return False
+        handle.collected = None
+        known = self._known
+        first = position
+        for name, inode, attributes in islice(kept, position - FIRST_ENTRY, None):
+            if known.get(inode.number) is not inode:
+                return position > first  # forgotten meanwhile: it is to be made known again
+            position += 1
+            if not readdir_reply(token, name, attributes, position):
+                return True
+            inode.lookups += 1
+            handle.given(name, position)
+        return True
+
+    def _keep(self, handle: DirectoryHandle) -> None:
+        collected, handle.collected = handle.collected, None
+        if collected is not None and collected.changes == self.mutations:
+            self.listings.keep(handle.inode, collected.changes, collected.entries)
 
     def _read_on(self, handle: DirectoryHandle, after: bytes) -> list[Listed]:
         try:
@@ -81,7 +113,8 @@ class DirectoryHandlers(Requests):
         know, show = self._know, self._show
         directory = handle.inode
         uncertain = directory.volatile and not self._watched(directory)
-        for count, (name, place, stat) in enumerate(entries):
+        given: list[Shown] = []
+        for name, place, stat in entries:
             inode = know(place, stat.ino)
             position = handle.position_after(name)
             attributes = show(inode, stat)
@@ -89,10 +122,15 @@ class DirectoryHandlers(Requests):
                 attributes.entry_timeout = VOLATILE
             if not readdir_reply(token, name, attributes, position):
                 self.inodes.drop_unused(inode)
-                return count
+                break
             inode.lookups += 1
             handle.given(name, position)
-        return len(entries)
+            given.append(Shown(name, inode, attributes))
+            if stat.volatile:
+                handle.collected = None
+        if handle.collected is not None and not handle.collected.add(given):
+            handle.collected = None
+        return len(given)
 
     @handler
     async def releasedir(self, fh: int) -> None:

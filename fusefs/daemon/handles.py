@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import trio
 
 from fusefs.daemon.guard import UnknownHandle
+from fusefs.daemon.listings import FIRST_ENTRY, Collected
 
 if TYPE_CHECKING:
     from fusefs.daemon.inodes import Inode
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
     from fusefs.session.stat import Stat
 
     Listed = tuple[bytes, Place, Stat]
-
-FIRST_ENTRY = 2
-"""The position of the first entry of a directory; ``.`` is at 0 and ``..`` at 1."""
 
 _FIRST_BATCH = 64
 _PAUSE = 0.02
@@ -66,9 +64,14 @@ class DirectoryHandle:
         ahead: entries that were read and did not fit into the last reply.
         ahead_at: the position where they follow, and the mount's count of changes then.
         last: the position behind the entry that was given out last.
+        as_of: how many changes the mount had seen when the listing began.
+        collected: the listing as it was given out so far, None where it is not to be kept.
     """
 
-    __slots__ = ("_names", "_positions", "ahead", "ahead_at", "batch", "directory", "inode", "last")
+    __slots__ = (
+        "_names", "_positions", "ahead", "ahead_at", "as_of", "batch", "collected", "directory",
+        "inode", "last",
+    )  # fmt: skip
 
     def __init__(self, inode: Inode, directory: ViewDirectory) -> None:
         self.inode = inode
@@ -77,6 +80,8 @@ class DirectoryHandle:
         self.ahead: list[Listed] = []
         self.ahead_at = (-1, -1)
         self.last = FIRST_ENTRY
+        self.as_of = -1
+        self.collected: Collected | None = None
         self._names: list[bytes] = []
         self._positions: dict[bytes, int] | None = None
 
@@ -85,6 +90,13 @@ class DirectoryHandle:
         self._names.clear()
         self._positions = None
         self.ahead = []
+        self.collected = None
+
+    def begin(self, changes: int) -> None:
+        """Note that the first entry is asked for, after so many changes."""
+        if not self._names:
+            self.as_of = changes
+            self.collected = None if self.inode.volatile else Collected(changes)
 
     def name_before(self, position: int) -> bytes | None:
         """Return the name after which reading goes on at `position`: b"" at the first entry,

@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from fusefs.daemon.mountpoint import MountError
 
@@ -60,9 +60,57 @@ class MountLock:
         os.close(self._fd)
 
 
+class Held:
+    """The lock of a mount whose daemon died, held so that no other one begins meanwhile."""
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self._path = path
+        self._fd = fd
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        os.close(self._fd)
+
+    def remove(self) -> None:
+        """Remove the file."""
+        self._path.unlink(missing_ok=True)
+
+
+def dead_lock(path: Path) -> Held | None:
+    """Take the lock in a file whose daemon died; None if it lives, or the file is gone."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    if not _is_file(fd, path):
+        os.close(fd)
+        return None
+    return Held(path, fd)
+
+
+def read(path: Path) -> Served | None:
+    """Return what a lock file says, None where its process died before it had said it."""
+    try:
+        return Served(**json.loads(path.read_bytes()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+
+
+def locks(run: Path) -> list[Path]:
+    """Return the lock files in an instance's ``run`` folder, of the living and the dead."""
+    return sorted(run.glob("mount-*.lock"))
+
+
 def served(run: Path) -> Iterator[Served]:
     """Yield the live mounts of the instance whose ``run`` folder this is."""
-    for path in sorted(run.glob("mount-*.lock")):
+    for path in locks(run):
         with contextlib.suppress(FileNotFoundError, ValueError, TypeError), path.open() as file:
             if _is_locked(file.fileno()):
                 yield Served(**json.load(file))

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import subprocess
-import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from fusefs.daemon.probe import Answer, ask
 from fusefs.store.instance import InstanceError
 
 FS_TYPE = "fuse.fusefs"
 """Type of our mounts in ``/proc/self/mountinfo``."""
 
-_PROBE_SECONDS = 2.0
 _UNMOUNT_SECONDS = 20.0
-_DEAD = (errno.ENOTCONN, errno.ECONNABORTED, errno.ECONNREFUSED)
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
@@ -32,6 +29,12 @@ class Mount(NamedTuple):
     point: str
     type: str
     device: str
+    source: str
+
+
+def source_of(session: str) -> str:
+    """Return what the mount of a session shows as its source."""
+    return f"fusefs:{session}"
 
 
 def locate(mountpoint: Path | str) -> str:
@@ -62,8 +65,8 @@ def mounts() -> Iterator[Mount]:
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
         for line in table:
             fields = line.split(" ")
-            kind = fields[fields.index("-", 6) + 1]
-            yield Mount(_unescape(fields[4]), kind, fields[2])
+            kind, source = fields[(dash := fields.index("-", 6)) + 1 : dash + 3]
+            yield Mount(_unescape(fields[4]), kind, fields[2], _unescape(source))
 
 
 def _unescape(text: str) -> str:
@@ -116,19 +119,12 @@ def _is_below(path: str, directory: str) -> bool:
 
 def is_dead(point: str) -> bool:
     """Tell whether nobody serves the mount at `point` any more."""
-    found: list[int | None] = []
+    return ask(point) is Answer.DEAD
 
-    def probe() -> None:
-        try:
-            os.listdir(point)
-        except OSError as error:
-            found.append(error.errno)
 
-    # In a thread of its own, since a live mount may well take its time.
-    thread = threading.Thread(target=probe, daemon=True)
-    thread.start()
-    thread.join(_PROBE_SECONDS)
-    return bool(found) and found[0] in _DEAD
+def nested_in(point: str) -> str | None:
+    """Return where something is mounted below `point`, None if nothing is."""
+    return next((mount.point for mount in mounts() if _is_below(mount.point, point)), None)
 
 
 def detach(point: str, *, lazy: bool = True) -> None:
@@ -149,12 +145,15 @@ def detach(point: str, *, lazy: bool = True) -> None:
         except FileNotFoundError:
             continue
         except subprocess.TimeoutExpired:
-            raise MountError(f"Unmounting {point} takes too long.") from None
+            raise MountError(
+                f"Unmounting {point} takes too long: `fusefs doctor` says why; "
+                f"`fusefs umount --lazy {point}` does not wait."
+            ) from None
         if done.returncode == 0:
             return
         words.append(done.stderr.strip())
     if any("busy" in word for word in words):
-        nested = next((m.point for m in mounts() if _is_below(m.point, point)), None)
+        nested = nested_in(point)
         if nested is not None:
             raise MountError(
                 f"{point} is in use: {nested} is mounted below it; unmount that first."

@@ -20,7 +20,7 @@ from pyfuse3 import (
 from fusefs.contract.errors import AccessDenied, NotFound
 from fusefs.contract.kinds import Kind
 from fusefs.daemon.attributes import VOLATILE
-from fusefs.daemon.guard import handler
+from fusefs.daemon.guard import handler, note_absent
 from fusefs.daemon.inodes import Inode
 from fusefs.daemon.requests import Requests, check_name
 from fusefs.store.content import INLINE_MAX
@@ -45,7 +45,7 @@ class NameHandlers(Requests):
         uncertain = parent.volatile and not self._watched(parent)
         try:
             place, stat = self._tree.child(parent.place, name)
-        except NotFound:
+        except NotFound as missing:
             if uncertain:
                 self._check_stands(parent)
                 raise
@@ -56,6 +56,7 @@ class NameHandlers(Requests):
                 if len(absent) >= _MOST_ABSENT and name not in absent:
                     raise
                 absent.add(name)
+            note_absent(self, parent_inode, name, missing)
             return self._presenter.absent_now if parent.volatile else self._absent
         except AccessDenied:
             if self._hide_passages:

@@ -35,7 +35,7 @@ class ServiceManager:
             return None
         if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
             return None
-        return int(wanted) / 1_000_000 / 2
+        return int(wanted) / 1_000_000 / 3
 
 
 def write_ready(fd: int) -> bool:

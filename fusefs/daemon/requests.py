@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyfuse3
 import trio
 from pyfuse3 import EntryAttributes, FUSEError
 
 from fusefs.contract.errors import NotFound
-from fusefs.contract.paths import NAME_MAX
+from fusefs.contract.paths import NAME_MAX, decode, render
 from fusefs.daemon.attributes import VOLATILE, Presenter
 from fusefs.daemon.background import Background
 from fusefs.daemon.handles import DirectoryHandle, FileHandle, HandleTable
 from fusefs.daemon.inodes import Inode, InodeTable
+from fusefs.daemon.listings import Listings
 from fusefs.daemon.notify import Notifier
 from fusefs.daemon.options import MountOptions
 from fusefs.daemon.watches import Watches
@@ -25,6 +26,16 @@ if TYPE_CHECKING:
     from fusefs.session.place import Place
     from fusefs.session.stat import Stat
     from fusefs.session.view_tree import ViewTree
+
+
+_ENTRIES = (
+    ("path", "parent_inode", "name"),
+    ("path", "parent_inode_old", "name_old"),
+    ("target", "parent_inode_new", "name_new"),
+    ("target", "new_parent_inode", "new_name"),
+)
+"""Fields of the log, and the arguments that lead to them."""
+_ON_DIRECTORIES = frozenset(("readdir", "releasedir", "fsyncdir"))
 
 
 class Requests(pyfuse3.Operations):
@@ -52,6 +63,7 @@ class Requests(pyfuse3.Operations):
         self.inodes = InodeTable(tree.root)
         self.files: HandleTable[FileHandle] = HandleTable()
         self.directories: HandleTable[DirectoryHandle] = HandleTable()
+        self.listings = Listings()
         self.mutations = 0
         self.initialised = trio.Event()
         self._tree = tree
@@ -77,6 +89,31 @@ class Requests(pyfuse3.Operations):
     def is_open(self, inode: int) -> bool:
         """Tell whether the rules show the place of an inode."""
         return self._known[inode].place.cursor.visible
+
+    def paths_of(self, op: str, named: dict[str, Any]) -> dict[str, str]:
+        """Return the paths that the arguments of a request lead to, as fields of the log.
+
+        An inode or handle that is not known, and a name that is an attribute's, have no path.
+        """
+        fields = {}
+        inode = self._inode_of(op, named)
+        if inode is not None:
+            fields["path"] = render(inode.place.path)
+            if isinstance(named.get("name"), bytes):
+                fields["attribute"] = decode(named["name"])
+        for key, directory, name in _ENTRIES:
+            above = self.inodes.by_number.get(named.get(directory, 0))
+            if above is not None and isinstance(named.get(name), bytes):
+                fields[key] = render((*above.place.path, named[name]))
+        return fields
+
+    def _inode_of(self, op: str, named: dict[str, Any]) -> Inode | None:
+        """Return the inode that a request is about by its number or by a handle."""
+        if "inode" in named:
+            return self.inodes.by_number.get(named["inode"])
+        handles = self.directories if op in _ON_DIRECTORIES else self.files
+        handle = handles.by_number.get(named.get("fh") or 0)
+        return None if handle is None else handle.inode
 
     def learnt(self) -> None:
         """Note that others changed something: what was read ahead may not be so any more."""

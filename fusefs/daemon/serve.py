@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from fusefs.daemon import mount_lock, mountpoint
+from fusefs.daemon import mount_lock, mountpoint, stacks
 from fusefs.daemon.daemon import Daemon
 from fusefs.daemon.mount_lock import MountLock, Served
 from fusefs.daemon.mountpoint import FS_TYPE, MountError
@@ -46,6 +46,14 @@ def serve(
         InstanceError: the instance or the session cannot be used.
         MountError: it cannot be mounted there.
     """
+    with stacks.told_on_request():
+        _serve(folder, session, where, options or MountOptions(), ready_fd, on_ready)
+
+
+def _serve(
+    folder: Path | str, session: str, where: Path | str, options: MountOptions,
+    ready_fd: int | None, on_ready: Callable[[], None],
+) -> None:  # fmt: skip
     point = mountpoint.locate(where)
     instance = Instance.open(folder, deferred=True)
     lock = None
@@ -57,8 +65,7 @@ def serve(
         bound = (bind.source for bind in instance.binds.all().values())
         mountpoint.prepare(point, (str(instance.folder), *bound))
         lock = MountLock(instance.folder / "run", Served(os.getpid(), point, session))
-        tree, how = ViewTree(instance, spec), options or MountOptions()
-        Daemon(instance, tree, point, how, ready_fd, on_ready).run()
+        Daemon(instance, ViewTree(instance, spec), point, options, ready_fd, on_ready).run()
     finally:
         try:
             instance.close()

@@ -18,6 +18,7 @@ import pygit2
 from fusefs.contract.errors import InvalidArgument
 from fusefs.forge.credentials import Credential
 from fusefs.forge.errors import (
+    AlreadyThere,
     AuthenticationFailed,
     Forbidden,
     ForgeError,
@@ -40,10 +41,10 @@ _KEPT = "refs/fusefs/kept/"
 _BRANCHES = "refs/remotes/origin/"
 _TAGS = "refs/tags/"
 
-_LOCK = "fusefs.lock"
-_AT_WORK = "Another fetch into {} is at work. Try again."
-
 _NO_OBJECT = "0" * 40
+
+_DEFINITE = (Refused, AuthenticationFailed, Forbidden, Missing, AlreadyThere)
+"""What says for sure that nothing was pushed."""
 
 _LOOK = Limits(idle=10, total=20)
 """For the question what became of a push that failed: the caller has waited already."""
@@ -138,7 +139,7 @@ class Transport:
         Raises:
             ForgeError: it cannot be fetched, and no branch has changed here; Cancelled.
         """
-        with locked(repository / _LOCK, b"fetch", self.limits.total) as mine:
+        with locked(repository / "fusefs-fetch.lock", b"fetch", self.limits.total) as mine:
             if not mine:
                 raise InProgress("fetch")
             return self._fetch(repository)
@@ -220,7 +221,7 @@ class Transport:
             HistoryLost: it is gone.
             Unreachable: nobody can tell.
         """
-        if isinstance(error, (Refused, AuthenticationFailed, Forbidden, Missing)):
+        if isinstance(error, _DEFINITE):
             return False
         limits = Limits(min(self.limits.idle, _LOOK.idle), min(self.limits.total, _LOOK.total))
         try:
@@ -266,7 +267,7 @@ class Transport:
         )
         if output.status != 0 and "cannot lock ref" in output.err:
             # That of a process that was killed: its lock went with it.
-            raise Moved(_AT_WORK.format(repository))
+            raise Moved(f"Another fetch into {repository} is at work. Try again.")
         if output.status != 0:
             raise from_git(output.err, self.remote, self.kind, doing)
         return output
@@ -321,4 +322,4 @@ def _move_refs(repository: Path, lines: list[str]) -> None:
     commands = "\n".join(["start", *lines, "prepare", "commit", ""])
     output = run(["update-ref", "--stdin"], repository=repository, stdin=commands)
     if output.status != 0:
-        raise Moved(f"{_AT_WORK.format(repository)}\n{output.err}")
+        raise Moved(f"Refs of {repository} were moved by somebody else. Try again.\n{output.err}")

@@ -63,4 +63,4 @@ def _restore_external(session: Session, can: TrashCan, entry: TrashRecord, path:
         backend.put_back(path[len(where) :], folder, PAYLOAD)
     finally:
         os.close(folder)
-    can.forget_external(entry)
+    can.restored_external(entry, path, session.spec.name)

@@ -178,8 +178,8 @@ class _Importer:
                 data = os.read(file, size) if size else b""
                 self._loader.add(parent, target, Kind.FILE, meta, data)
             else:
-                copy, sha256, size = copy_large(self._instance, file, size)
-                self._loader.add_large(parent, target, meta, copy, sha256, size)
+                copy, found, size = copy_large(self._instance, file, size)
+                self._loader.add_large(parent, target, meta, copy, found, size)
         finally:
             os.close(file)
         self._summary.files += 1

@@ -34,8 +34,7 @@ class Bell:
         self._socket.bind(self._address(self._name))
 
     def _address(self, name: str) -> str:
-        # A socket's address holds 108 bytes at most, whatever the folder's path is.
-        return f"/proc/self/fd/{self._directory}/{name}"
+        return _address(self._directory, name)
 
     def close(self) -> None:
         """Stop listening."""
@@ -55,6 +54,12 @@ class Bell:
             while True:
                 messages.append(self._socket.recv(_LONGEST))
         return messages
+
+    def sweep(self) -> None:
+        """Remove the sockets that nobody listens at."""
+        for name in deserted(self._directory):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=self._directory)
 
     def ring(self, message: bytes) -> None:
         """Send `message` to every other process."""
@@ -84,3 +89,21 @@ class Bell:
 
 def _name(process: int) -> str:
     return f"bell.{process:016x}"
+def deserted(directory: int) -> list[str]:
+    """Return the names of the sockets in the folder `directory` that nobody listens at."""
+    found = []
+    for name in os.listdir(directory):
+        if name.startswith("bell."):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as caller:
+                try:
+                    caller.connect(_address(directory, name))
+                except ConnectionRefusedError:
+                    found.append(name)
+                except OSError:  # it has just left
+                    continue
+    return found
+
+
+def _address(directory: int, name: str) -> str:
+    # A socket's address holds 108 bytes at most, whatever the folder's path is.
+    return f"/proc/self/fd/{directory}/{name}"

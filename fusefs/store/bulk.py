@@ -14,11 +14,12 @@ from typing import NamedTuple
 from fusefs.contract.kinds import Kind
 from fusefs.contract.paths import Path as TreePath
 from fusefs.store import journal, keys, nodes
-from fusefs.store.content import INLINE_MAX, hash_file
+from fusefs.store.blocks import Digest, digest
+from fusefs.store.content import INLINE_MAX
 from fusefs.store.instance import Instance
 from fusefs.store.journal import Op
 from fusefs.store.kv import Writer
-from fusefs.store.records import HAS_XATTRS, Record, to_time
+from fusefs.store.records import HAS_XATTRS, Record, journal_hash, to_time
 
 _NODES_AT_ONCE = 1000
 _BYTES_AT_ONCE = 16 << 20
@@ -47,7 +48,7 @@ class _Planned(NamedTuple):
     meta: Meta
     node: int
     data: bytes
-    large: tuple[Path, bytes, int] | None
+    large: tuple[Path, Digest, int] | None
 
 
 class BulkLoader:
@@ -73,10 +74,10 @@ class BulkLoader:
         return self._plan(parent, path, kind, meta, data, None)
 
     def add_large(
-        self, parent: int, path: TreePath, meta: Meta, copy: Path, sha256: bytes, size: int
+        self, parent: int, path: TreePath, meta: Meta, copy: Path, found: Digest, size: int
     ) -> int:
         """Plan a file with more than `INLINE_MAX` bytes; `copy` is taken over (and is synced)."""
-        return self._plan(parent, path, Kind.FILE, meta, b"", (copy, sha256, size))
+        return self._plan(parent, path, Kind.FILE, meta, b"", (copy, found, size))
 
     def _plan(
         self,
@@ -85,7 +86,7 @@ class BulkLoader:
         kind: Kind,
         meta: Meta,
         data: bytes,
-        large: tuple[Path, bytes, int] | None,
+        large: tuple[Path, Digest, int] | None,
     ) -> int:
         if self._next_id == self._end_id:
             with self._instance.kv.write() as txn:
@@ -119,8 +120,9 @@ class BulkLoader:
             return
         size, tail = len(plan.data), plan.data
         if plan.large is not None:
-            copy, tail, size = plan.large
-            self._instance.content.adopt(copy, tail)
+            copy, found, size = plan.large
+            self._instance.content.adopt(txn, copy, found)
+            tail = found.sha256
         elif plan.kind == Kind.FILE:
             tail = self._instance.content.put_small(txn, plan.data)
         elif plan.kind == Kind.DIR:
@@ -138,7 +140,7 @@ class BulkLoader:
         journal.append(
             txn, time=now, process=self._instance.process, actor=self._actor, op=Op.CREATE,
             node=plan.node, parent=plan.parent, name=name, path=b"/" + b"/".join(plan.path),
-            after=tail if plan.kind == Kind.FILE else b"",
+            after=journal_hash(record),
         )  # fmt: skip
         self._instance.journalled()
 
@@ -148,9 +150,9 @@ def is_small(size: int) -> bool:
     return size <= INLINE_MAX
 
 
-def copy_large(instance: Instance, fd: int, size: int) -> tuple[Path, bytes, int]:
-    """Copy an open file for `BulkLoader.add_large`; return copy, SHA-256 and size in bytes."""
+def copy_large(instance: Instance, fd: int, size: int) -> tuple[Path, Digest, int]:
+    """Copy an open file for `BulkLoader.add_large`; return copy, hashes and size in bytes."""
     copy = instance.scratches.copy(Path(f"/proc/self/fd/{fd}"), size)
     with copy.open("rb") as reader:
         os.fdatasync(reader.fileno())
-        return copy, hash_file(reader.fileno()), os.fstat(reader.fileno()).st_size
+        return copy, digest(reader.fileno()), os.fstat(reader.fileno()).st_size

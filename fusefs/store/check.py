@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-
-import lmdb
 
 from fusefs.contract.kinds import Kind
 from fusefs.contract.paths import render
-from fusefs.store import journal, keys, nodes, trash
-from fusefs.store.content import hash_file
+from fusefs.store import blocks, journal_chain, keys, nodes, trash
 from fusefs.store.instance import Instance
 from fusefs.store.kv import Reader, after_prefix
 from fusefs.store.nodes import Located
 from fusefs.store.records import EMPTY_SHA256, Record, State, unpack
+from fusefs.store.redo import damaged_log
 from fusefs.store.scratch import scratch_record
+from fusefs.store.seal import Damaged
 
 Progress = Callable[[str], None]
 _TOPS = (keys.ROOT_ID, keys.TRASH_ID, keys.ORPHANS_ID, keys.WORKING_ID)
@@ -49,58 +48,80 @@ def check(instance: Instance, *, progress: Progress = lambda step: None) -> Chec
             pass
     except OSError as error:
         report.problems.append(f"store: it cannot be written now: {error.strerror or error}")
-    try:
-        with instance.kv.read() as txn:
-            _check_all(instance, txn, report, progress)
-    except lmdb.Error as error:
-        report.problems.append(f"store: its file is damaged: {error}")
+    if damaged_log(instance.folder).exists():
+        report.problems.append(
+            "redo.damaged: the last changes of a process that died could not be stored; this "
+            "file is what is left of them, and is not needed any more"
+        )
+    progress("checking the store's file")
+    report.problems += instance.damages()
+    with instance.kv.read() as txn:
+        _check_all(instance, txn, report, progress)
     return report
 
 
 def _check_all(instance: Instance, txn: Reader, report: CheckReport, progress: Progress) -> None:
-    progress("checking entries")
-    directories = _check_entries(instance, txn, report)
-    progress("checking directories")
-    report.problems += _check_directories(txn, directories)
-    progress("checking nodes")
-    report.problems += _check_places(txn, report)
-    progress("checking content")
-    report.problems += _check_small(txn, report)
-    report.problems += _check_large(instance, report)
-    progress("checking the journal")
-    report.problems += journal.verify(txn)
-    report.journal_records = journal.last(txn)
-    report.problems += _check_trash(instance, txn)
-
-
-def _check_entries(instance: Instance, txn: Reader, report: CheckReport) -> dict[int, int]:
-    """Check every entry; return the directories with their parents."""
     directories: dict[int, int] = {}
+    bad: set[bytes] = set()
+    steps: tuple[tuple[str, Callable[[], Iterable[str]]], ...] = (
+        ("content", lambda: _check_large(instance, txn, report, bad)),
+        ("entries", lambda: _check_entries(instance, txn, report, directories, bad)),
+        ("directories", lambda: _check_directories(txn, directories)),
+        ("nodes", lambda: _check_places(txn, report)),
+        ("small content", lambda: _check_small(txn, report)),
+        ("the journal", lambda: _check_journal(txn, report)),
+        ("the trash", lambda: _check_trash(instance, txn)),
+    )
+    for what, step in steps:
+        progress(f"checking {what}")
+        try:
+            report.problems += step()
+        except (Damaged, ValueError) as error:
+            # What is damaged was named already.
+            report.problems.append(f"{what} could not be checked to the end: {error}")
+
+
+def _check_journal(txn: Reader, report: CheckReport) -> Iterator[str]:
+    verdict = journal_chain.Verdict()
+    yield from journal_chain.verify(txn, verdict)
+    report.journal_records = verdict.records
+
+
+def _check_entries(
+    instance: Instance,
+    txn: Reader,
+    report: CheckReport,
+    directories: dict[int, int],
+    bad: set[bytes],
+) -> Iterator[str]:
+    """Check every entry; note the directories with their parents in `directories`."""
     current_parent, parent_is_directory = -1, True
     for key, raw in txn.range(keys.ENTRIES, after_prefix(keys.ENTRIES)):
         parent, name = keys.to_number(key[1:]), key[9:]
         try:
             record = unpack(raw)
         except ValueError:
-            report.problems.append(f"entry {name!r} of node {parent}: its record is damaged")
+            yield f"entry {name!r} of node {parent}: its record is damaged"
             continue
         located = Located(parent, name, record)
         report.nodes += 1
         if parent != current_parent:
             current_parent, parent_is_directory = parent, parent == 0 or _is_directory(txn, parent)
         if not parent_is_directory:
-            report.problems.append(f"{_name(txn, located)}: its parent is no directory")
+            yield f"{_name(txn, located)}: its parent is no directory"
         if txn.get(keys.node(record.id)) != key[1:]:
-            report.problems.append(f"{_name(txn, located)}: node {record.id} stands elsewhere")
+            yield f"{_name(txn, located)}: node {record.id} stands elsewhere"
         if record.kind == Kind.DIR:
             directories[record.id] = parent
             report.directories += 1
         elif record.kind == Kind.FILE:
             report.files += 1
-            report.problems += _check_file(instance, txn, located)
+            if record.tail in bad:
+                yield f"{_name(txn, located)}: its content is damaged"
+            else:
+                yield from _check_file(instance, txn, located)
         elif record.kind not in (Kind.SYMLINK, Kind.FIFO, Kind.SOCKET, Kind.MOUNT):
-            report.problems.append(f"{_name(txn, located)}: unknown kind {record.kind}")
-    return directories
+            yield f"{_name(txn, located)}: unknown kind {record.kind}"
 
 
 def _is_directory(txn: Reader, node_id: int) -> bool:
@@ -126,7 +147,11 @@ def _check_file(instance: Instance, txn: Reader, located: Located) -> Iterator[s
         if found is None or not instance.scratches.path(found.serial).exists():
             yield f"{_name(txn, located)}: its scratch file is missing"
     else:
-        size = _content_size(instance, txn, record)
+        try:
+            size = _content_size(instance, txn, record)
+        except Damaged:
+            yield f"{_name(txn, located)}: its content is damaged"
+            return
         if size is None:
             yield f"{_name(txn, located)}: its content is missing"
         elif size != record.size:
@@ -182,13 +207,31 @@ def _check_small(txn: Reader, report: CheckReport) -> Iterator[str]:
             yield f"content {key[1:].hex()}: its bytes are damaged"
 
 
-def _check_large(instance: Instance, report: CheckReport) -> Iterator[str]:
+def _check_large(
+    instance: Instance, txn: Reader, report: CheckReport, bad: set[bytes]
+) -> Iterator[str]:
+    """Check all large content; note what is damaged in `bad`."""
     for sha256, file in instance.content.all_large():
         report.contents += 1
         with file.open("rb") as reader:
-            report.bytes += os.fstat(reader.fileno()).st_size
-            if hash_file(reader.fileno()) != sha256:
-                yield f"content {sha256.hex()}: its bytes are damaged"
+            size = os.fstat(reader.fileno()).st_size
+            report.bytes += size
+            found = blocks.digest(reader.fileno())
+        if found.sha256 != sha256:
+            bad.add(sha256)
+            yield f"content {sha256.hex()}: its bytes are damaged"
+            continue
+        if txn.get(blocks.first_key(sha256)) is None:
+            # Whoever stored it died before saying so: no fault, unless an entry refers to it.
+            bad.add(sha256)
+            continue
+        try:
+            whole = blocks.stored(txn, sha256, size) == found.sums
+        except Damaged:
+            whole = False
+        if not whole:
+            bad.add(sha256)
+            yield f"content {sha256.hex()}: its checksums are damaged"
 
 
 def _check_trash(instance: Instance, txn: Reader) -> Iterator[str]:

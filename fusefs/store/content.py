@@ -7,9 +7,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from fusefs.store import keys
+from fusefs.store import blocks, keys
+from fusefs.store.blocks import Digest, LargeContent
 from fusefs.store.kv import Reader, Writer
 from fusefs.store.records import EMPTY_SHA256
+from fusefs.store.seal import Damaged
 
 INLINE_MAX = 64 << 10
 """Content up to this many bytes is kept in the ordered store."""
@@ -30,7 +32,11 @@ class ContentStore:
             return EMPTY_SHA256
         sha256 = hashlib.sha256(data).digest()
         key = keys.CONTENT + sha256
-        if txn.get(key) is None:
+        try:
+            known = txn.get(key) is not None
+        except Damaged:
+            known = False  # writing it again mends it
+        if not known:
             txn.put(key, data)
         return sha256
 
@@ -45,28 +51,36 @@ class ContentStore:
         name = sha256.hex()
         return self._folder / name[:2] / name[2:]
 
-    def open_large(self, sha256: bytes) -> int:
-        """Open large content for reading and return the file descriptor.
+    def open_large(self, sha256: bytes, size: int) -> LargeContent:
+        """Open large content of `size` bytes for reading.
 
         Raises:
             FileNotFoundError: it is not there.
         """
-        return os.open(self.path(sha256), os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(self.path(sha256), os.O_RDONLY | os.O_CLOEXEC)
+        return LargeContent(fd, sha256, size)
 
-    def adopt(self, source: Path, sha256: bytes) -> None:
-        """Make the file `source` (synced, never written again) the content of `sha256`.
+    def adopt(self, txn: Writer, source: Path, found: Digest) -> None:
+        """Make the file `source` (synced, never written again) the content that was `found`.
 
         Called with the writer lock held, so that the collector cannot take it away between
         here and the record that refers to it. The file keeps its old name as well, and is
-        read-only from here on: that tells whoever finds it without such a record.
+        read-only from here on: that tells whoever finds it without such a record. It takes the
+        place of a file that has the content already, which may be damaged.
         """
-        target = self.path(sha256)
-        if target.exists():
-            return
+        target = self.path(found.sha256)
         target.parent.mkdir(exist_ok=True)
         source.chmod(0o400)
-        target.hardlink_to(source)
+        try:
+            target.hardlink_to(source)
+        except FileExistsError:
+            beside = source.with_name(source.name + ".new")
+            beside.unlink(missing_ok=True)
+            beside.hardlink_to(source)
+            beside.replace(target)
+            beside.unlink(missing_ok=True)  # where the two were one file already
         sync_folder(target.parent)
+        blocks.put(txn, found)
 
     def all_large(self) -> Iterator[tuple[bytes, Path]]:
         """Yield hash and file of all large content."""
@@ -82,13 +96,3 @@ def sync_folder(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def hash_file(fd: int) -> bytes:
-    """Return the SHA-256 of a whole open file. May block."""
-    digest = hashlib.sha256()
-    offset = 0
-    while chunk := os.pread(fd, CHUNK, offset):
-        digest.update(chunk)
-        offset += len(chunk)
-    return digest.digest()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,14 +27,28 @@ def rules_generation(txn: Reader) -> bytes:
     return txn.get(keys.META_RULES) or b""
 
 
-def define(instance: Instance, txn: Writer, op: Op, name: str, actor: str) -> None:
-    """Journal a definition that changed, so that every process compiles its rules anew."""
+Definition = Mapping[str, object] | None
+
+
+def define(
+    instance: Instance, txn: Writer, op: Op, name: str, actor: str, *, before: Definition,
+    after: Definition,
+) -> None:
+    """Journal a definition that changed, so that every process compiles its rules anew.
+
+    `before` and `after` are what it was and is, without secrets; None where there is none.
+    """
     seq = journal.append(
         txn, time=time.time_ns(), process=instance.process, actor=actor, op=op,
-        path=os.fsencode(name),
+        path=os.fsencode(name), before=_digest(before), after=_digest(after),
+        detail=journal.describe({"before": before, "after": after}),
     )  # fmt: skip
     txn.put(keys.META_RULES, keys.number(seq))
     instance.journalled()
+
+
+def _digest(definition: Definition) -> bytes:
+    return b"" if definition is None else hashlib.sha256(journal.describe(definition)).digest()
 
 
 class SessionTable:
@@ -63,11 +79,15 @@ class SessionTable:
             The session with its secret: a new one, or the one it has had.
         """
         with self._instance.kv.write() as txn:
+            before = _table_of(txn, spec.name)
             if not spec.secret:
                 spec = replace(spec, secret=_secret_of(txn, spec.name))
             value = json.dumps(spec.to_json()).encode()
             txn.put(keys.SESSIONS + spec.name.encode(), value)
-            define(self._instance, txn, Op.SESSION, spec.name, actor)
+            after = spec.to_table()
+            define(
+                self._instance, txn, Op.SESSION, spec.name, actor, before=before, after=after
+            )
         self._instance.commit()
         return spec
 
@@ -78,10 +98,10 @@ class SessionTable:
             KeyError: there is none.
         """
         with self._instance.kv.write() as txn:
-            session_in(txn, name)
+            before = session_in(txn, name).to_table()
             txn.delete(keys.SESSIONS + name.encode())
             end_working_copies(txn, session=name)
-            define(self._instance, txn, Op.SESSION, name, actor)
+            define(self._instance, txn, Op.SESSION, name, actor, before=before, after=None)
         self._instance.commit()
 
 
@@ -95,6 +115,13 @@ def session_in(txn: Reader, name: str) -> SessionSpec:
     if raw is None:
         raise KeyError(name)
     return SessionSpec.from_json(json.loads(raw))
+
+
+def _table_of(txn: Reader, name: str) -> dict[str, object] | None:
+    try:
+        return session_in(txn, name).to_table()
+    except KeyError:
+        return None
 
 
 def _secret_of(txn: Reader, name: str) -> bytes:
@@ -142,13 +169,18 @@ class BindTable:
     def _change(self, path: Path, spec: BindSpec | None, actor: str) -> None:
         with self._instance.kv.write() as txn:
             binds = binds_in(txn)
+            before = binds.get(path)
             if spec is None:
                 del binds[path]
             else:
                 binds[path] = spec
             value = {render(where): list(what) for where, what in binds.items()}
             txn.put(keys.META_BINDS, json.dumps(value).encode())
-            define(self._instance, txn, Op.BIND, render(path), actor)
+            define(
+                self._instance, txn, Op.BIND, render(path), actor,
+                before=None if before is None else before._asdict(),
+                after=None if spec is None else spec._asdict(),
+            )  # fmt: skip
         self._instance.commit()
 
 

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 import time
 from collections.abc import Callable
 from hashlib import sha256 as hash_of
 from pathlib import Path
-from typing import Protocol
 
-from fusefs.store import keys, nodes
+from fusefs.store import blocks, keys, nodes
+from fusefs.store.blocks import LargeContent
 from fusefs.store.content import INLINE_MAX
 from fusefs.store.instance import Instance
 from fusefs.store.kv import Reader, Writer
 from fusefs.store.nodes import Located
 from fusefs.store.publish import ScratchPublication, publish_draft
+from fusefs.store.readers import ObjectReader, Objects, Reading, ScratchReader
 from fusefs.store.records import EMPTY_SHA256, Record, State
 from fusefs.store.scratch import (
     Scratch,
@@ -47,19 +47,6 @@ def current(instance: Instance, txn: Reader, record: Record) -> Record:
     return record._replace(
         size=status.st_size, mtime=changed, ctime=max(record.ctime, status.st_ctime_ns)
     )
-
-
-class Objects(Protocol):
-    """Where the bytes of files in the state `OBJECT` are."""
-
-    def small(self, oid: bytes, size: int) -> bytes | None:
-        """Return the bytes of an object of `size` bytes, None where that would take long."""
-
-    def open(self, oid: bytes) -> int:
-        """Return a new descriptor to read an object from. May block; in any thread."""
-
-    def store(self, txn: Writer) -> Located:
-        """Store the node, which only the repository has, before its first change."""
 
 
 class OpenFiles:
@@ -122,10 +109,8 @@ class OpenNode:
         self._changed = False
         self._scratch: Scratch | None = None
         self._append_fd: int | None = None
-        self._read_fds: dict[bytes, int] = {}
-        self._reading: int = -1
-        self._unread = b""
-        self._opening = threading.Lock()
+        self._readers: dict[bytes, Reading] = {}
+        self._reading: Reading | None = None
         self._prepared: tuple[bytes, Path] | None = None
 
     # Reading.
@@ -145,68 +130,67 @@ class OpenNode:
     def read_nowait(self, offset: int, size: int) -> bytes | None:
         """Return bytes, or None where the disk would have to be waited for."""
         if self._scratch is not None:
-            self._reading = self._scratch.fd
+            self._reading = ScratchReader(self._scratch.fd)
         else:
             with self._kv.read() as txn:
                 record = self._load(txn)
                 small = self._small(txn, record)
                 if small is not None:
                     return small[offset : offset + size]
-                if record.content_state == State.OBJECT and record.tail not in self._read_fds:
-                    self._unread = record.tail
-                    return None
-                self._unread = b""
-                self._reading = self._large(txn, record)
-        return _read_cached(self._reading, offset, size)
+                self._reading = self._large(txn, record, offset, size)
+        return self._reading.read_nowait(offset, size)
 
     def read(self, offset: int, size: int) -> bytes:
         """Return bytes of the file that `read_nowait` last could not answer from. May block."""
-        unread = self._unread
-        reading = self._open_object(unread) if unread else self._reading
-        return os.pread(reading, size, offset)
-
-    def _open_object(self, oid: bytes) -> int:
-        """Return a descriptor of an object; of several threads that ask, one opens it."""
-        assert self._objects is not None
-        with self._opening:
-            fd = self._read_fds.get(oid)
-            if fd is None:
-                fd = self._read_fds[oid] = self._objects.open(oid)
-            return fd
+        assert self._reading is not None
+        return self._reading.read(offset, size)
 
     def _small(self, txn: Reader, record: Record) -> bytes | None:
         state = record.content_state
         if state == State.CLEAN:
             return self._instance.content.small(txn, record.tail)
         if state == State.DRAFT:
-            return txn.get(keys.draft(self.id)) or b""
+            draft = txn.get(keys.draft(self.id))
+            if draft is None:
+                raise _lost(record)
+            return draft
         if state == State.OBJECT and self._objects is not None:
             return self._objects.small(record.tail, record.size)
         return None
 
-    def _large(self, txn: Reader, record: Record) -> int:
-        """Return a descriptor of the large content, kept until the last handle goes."""
+    def _large(
+        self, txn: Reader, record: Record, offset: int, size: int
+    ) -> Reading:
+        """Return a reader of the large content, kept until the last handle goes.
+
+        It is ready for `size` bytes at `offset`.
+        """
         if record.content_state == State.OBJECT:
-            return self._open_object(record.tail)
+            assert self._objects is not None
+            return self._readers.setdefault(record.tail, ObjectReader(self._objects, record.tail))
         if record.content_state == State.CLEAN:
-            key = record.tail
-            fd = self._read_fds.get(key)
-            if fd is None:
+            content = self._readers.get(record.tail)
+            if not isinstance(content, LargeContent):
                 try:
-                    fd = self._instance.content.open_large(record.tail)
+                    content = self._instance.content.open_large(record.tail, record.size)
                 except FileNotFoundError:
                     raise _lost(record) from None
-        else:
-            found = scratch_record(txn, self.id)
-            if found is None:
-                raise _lost(record)
-            key = keys.number(found.serial)
-            fd = self._read_fds.get(key)
-            if fd is None:
+                self._readers[record.tail] = content
+            content.prepare(txn, offset, size)
+            return content
+        found = scratch_record(txn, self.id)
+        if found is None:
+            raise _lost(record)
+        key = keys.number(found.serial)
+        reader = self._readers.get(key)
+        if reader is None:
+            try:
                 path = self._instance.scratches.path(found.serial)
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._read_fds[key] = fd
-        return fd
+                reader = ScratchReader(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            except FileNotFoundError:
+                raise _lost(record) from None
+            self._readers[key] = reader
+        return reader
 
     # Writing.
 
@@ -218,16 +202,16 @@ class OpenNode:
             return None  # a draft is small until a write makes it a scratch
         with self._kv.read() as txn:
             record = self._load(txn)
-        if record.size <= INLINE_MAX:
-            return None
-        if record.content_state == State.OBJECT:
-            return lambda: self._prepare(record)
-        if record.content_state != State.CLEAN:
-            return None
-        source, size, sha256 = self._instance.content.path(record.tail), record.size, record.tail
+            if record.size <= INLINE_MAX:
+                return None
+            if record.content_state == State.OBJECT:
+                return lambda: self._prepare(record)
+            if record.content_state != State.CLEAN:
+                return None
+            sums = blocks.stored(txn, record.tail, record.size)
 
         def copy() -> None:
-            self._prepared = (sha256, self._instance.scratches.copy(source, size))
+            self._prepared = (record.tail, self._copy(record, sums))
 
         return copy
 
@@ -315,7 +299,7 @@ class OpenNode:
         small = self._small(txn, record)
         if small is not None:
             return small[:size]
-        return os.pread(self._large(txn, record), size, 0)
+        return self._large(txn, record, 0, size).read(0, size)
 
     def _enter_scratch(self, txn: Writer, located: Located, small: bytes | None) -> None:
         """Begin the node's scratch, or join the one it has."""
@@ -330,7 +314,7 @@ class OpenNode:
             size = scratch.path.stat().st_size
             base: Path | bytes = self._instance.scratches.copy(scratch.path, size)
         else:
-            base = small if small is not None else self._take_copy(located.record)
+            base = small if small is not None else self._take_copy(txn, located.record)
         serial = nodes.new_id(txn)
         self._scratch = self._instance.scratches.begin(serial, base)
         put_scratch_record(txn, self.id, ScratchRecord(serial, 1))
@@ -347,7 +331,7 @@ class OpenNode:
         small = self._objects.small(record.tail, record.size)
         return EMPTY_SHA256 if small is None else hash_of(small).digest()
 
-    def _take_copy(self, record: Record) -> Path:
+    def _take_copy(self, txn: Reader, record: Record) -> Path:
         prepared, self._prepared = self._prepared, None
         if prepared is not None and prepared[0] == record.tail:
             return prepared[1]
@@ -355,9 +339,23 @@ class OpenNode:
             prepared[1].unlink()
         if record.content_state == State.OBJECT:
             self._prepare(record)
-            return self._take_copy(record)
+            return self._take_copy(txn, record)
+        return self._copy(record, blocks.stored(txn, record.tail, record.size))
+
+    def _copy(self, record: Record, sums: bytes) -> Path:
+        """Copy the node's large content to write in it; what is damaged is not carried on."""
         source = self._instance.content.path(record.tail)
-        return self._instance.scratches.copy(source, record.size)
+        try:
+            copy = self._instance.scratches.copy(source, record.size)
+        except FileNotFoundError:
+            raise _lost(record) from None
+        try:
+            with copy.open("rb") as reader:
+                blocks.verify(reader.fileno(), sums, record.tail)
+        except BaseException:
+            copy.unlink()
+            raise
+        return copy
 
     def _appending(self, scratch: Scratch) -> int:
         if self._append_fd is None:
@@ -401,9 +399,9 @@ class OpenNode:
 
     def discard(self) -> None:
         """Close every descriptor; the node is not open any more."""
-        for fd in self._read_fds.values():
-            os.close(fd)
-        self._read_fds.clear()
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
         if self._append_fd is not None:
             os.close(self._append_fd)
             self._append_fd = None
@@ -419,19 +417,6 @@ class OpenNode:
     def instance(self) -> Instance:
         """The instance that the node belongs to."""
         return self._instance
-
-
-def _read_cached(fd: int, offset: int, size: int) -> bytes | None:
-    buffer = bytearray(size)
-    try:
-        count = os.preadv(fd, [buffer], offset, os.RWF_NOWAIT)
-    except OSError as error:
-        if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP):
-            return None
-        raise
-    if count < size and offset + count < os.fstat(fd).st_size:
-        return None
-    return bytes(buffer) if count == size else bytes(buffer[:count])
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -16,7 +16,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
 import time
@@ -29,7 +28,7 @@ import lmdb
 
 from fusefs.contract.kinds import Kind
 from fusefs.store import bell as bells
-from fusefs.store import keys, nodes
+from fusefs.store import keys, life, nodes
 from fusefs.store.bell import Bell
 from fusefs.store.content import ContentStore
 from fusefs.store.definitions import BindTable, SessionTable
@@ -38,13 +37,14 @@ from fusefs.store.kv import KV, Reader, Writer
 from fusefs.store.kv_copy import FrozenStore
 from fusefs.store.lmdb_file import complete
 from fusefs.store.lmdb_kv import LmdbKV
+from fusefs.store.lmdb_pages import look
 from fusefs.store.mounts import MountTable
 from fusefs.store.records import Record
 from fusefs.store.scratch import ScratchFiles
+from fusefs.store.upgrades import FORMAT, InUse, Progress, say_step, upgrade
 from fusefs.store.writer_lock import WriterLock
 
-FORMAT = 1
-"""The format this program reads and writes."""
+__all__ = ["FORMAT", "Instance", "InstanceError", "check_exists"]
 
 _FOLDERS = ("objects", "scratch", "trash", "run")
 _LONGEST_TOUCH = 500
@@ -92,27 +92,28 @@ class Instance:
         return instance
 
     @classmethod
-    def open(cls, folder: Path | str, *, deferred: bool = False) -> Instance:
-        """Open the instance in `folder`.
+    def open(
+        cls, folder: Path | str, *, deferred: bool = False, progress: Progress | None = say_step
+    ) -> Instance:
+        """Open the instance in `folder`, which is upgraded first if it is of an older format.
 
         Args:
             folder: the instance.
             deferred: group commits and log mutations meanwhile (a mounted session does).
+            progress: is told of an upgrade, step by step; None: an older format is refused.
 
         Raises:
-            InstanceError: it is none, or of a format this program does not know.
+            InstanceError: it is none, or of a format this program does not know, or damaged.
         """
         folder = Path(folder).absolute()
         try:
-            if not (folder / "data.mdb").exists():
-                raise InstanceError(
-                    f"{folder} is not an instance. Make one with: fusefs --instance {folder} init"
-                )
+            check_exists(folder)
             if not complete(folder / "data.mdb"):
                 raise InstanceError(
                     f"{folder / 'data.mdb'} has been cut short: restore it from a backup."
                 )
             (folder / "run").mkdir(exist_ok=True)
+            _bring_up(folder, progress)
             instance = cls(folder, deferred=deferred)
             try:
                 instance._check_format()
@@ -131,7 +132,7 @@ class Instance:
         self._touched: set[int] = set()
         self._journal_rung = False
         self.bell = Bell(folder / "run", self.process)
-        self._life = _hold_life_lock(folder / "run", self.process)
+        self._life = life.hold(folder / "run", self.process)
         self.kv: KV
         self._lmdb = LmdbKV.open(
             folder,
@@ -170,19 +171,11 @@ class Instance:
             self.bell.close()
             os.close(self._life)
             with contextlib.suppress(FileNotFoundError):
-                (self.folder / "run" / _life_name(self.process)).unlink()
+                (self.folder / "run" / life.name(self.process)).unlink()
 
     def _check_format(self) -> None:
         with self.kv.read() as txn:
-            raw = txn.get(keys.META_FORMAT)
-        if raw is None:
-            raise InstanceError(f"{self.folder} is not a whole instance: it has no format.")
-        found = keys.to_number(raw)
-        if found > FORMAT:
-            raise InstanceError(
-                f"{self.folder} has format {found}; this fusefs knows formats up to {FORMAT}. "
-                "Install a newer fusefs."
-            )
+            check_format(self.folder, txn)
 
     # Group commit.
 
@@ -195,6 +188,11 @@ class Instance:
     def pending(self) -> bool:
         """There are mutations that are not committed yet."""
         return self._lmdb.pending
+
+    @property
+    def may_wait(self) -> bool:
+        """What is not committed yet is nothing that anybody waits for."""
+        return self._lmdb.may_wait and not self._touched
 
     def commit_after(self) -> float:
         """Return the seconds that a batch of mutations may stay open."""
@@ -243,54 +241,105 @@ class Instance:
         """Return the ids of all processes that have the instance open; sweep up after others."""
         alive = set()
         run = self.folder / "run"
-        for file in run.glob("process.*"):
-            process = int(file.name.partition(".")[2], 16)
-            if process == self.process or _is_locked(file):
+        for process, lives in life.processes(run):
+            if process == self.process or lives:
                 alive.add(process)
             else:
-                file.unlink(missing_ok=True)
+                (run / life.name(process)).unlink(missing_ok=True)
                 (run / f"bell.{process:016x}").unlink(missing_ok=True)
         return alive
+
+    def damages(self) -> list[str]:
+        """Return what is damaged in the ordered store's file, as lines for people."""
+        return self._lmdb.damages()
+
+    # Upkeep of the ordered store.
 
     def sizes(self) -> tuple[int, int]:
         """Return (bytes used, bytes reserved) of the ordered store."""
         return self._lmdb.sizes()
 
+    def make_room(self) -> None:
+        """Let the ordered store grow to twice the size it may have now.
+
+        Raises:
+            OSError: the system refused.
+        """
+        self._lmdb.make_room()
+
+    def restore_reserves(self) -> None:
+        """Have the space that is kept back for a full disk, if the disk has it.
+
+        Raises:
+            TimeoutError: another process kept the writer lock.
+        """
+        self._lmdb.restore_reserves()
+
+
+def check_format(folder: Path, txn: Reader) -> None:
+    """Check that this program knows the format of the instance in `folder`.
+
+    Raises:
+        InstanceError: it has none, or a newer one.
+    """
+    raw = txn.get(keys.META_FORMAT)
+    if raw is None:
+        raise InstanceError(f"{folder} is not a whole instance: it has no format.")
+    found = keys.to_number(raw)
+    if found > FORMAT:
+        raise InstanceError(_newer(folder, found))
+
 
 def in_use(folder: Path) -> bool:
     """Tell whether any process has the instance in `folder` open, without opening it."""
-    return any(_is_locked(file) for file in (folder / "run").glob("process.*"))
+    return any(alive for _, alive in life.processes(folder / "run"))
 
 
-def _life_name(process: int) -> str:
-    return f"process.{process:016x}"
+def check_exists(folder: Path) -> None:
+    """Refuse a folder that is no instance.
+
+    Raises:
+        InstanceError: it is none.
+    """
+    if not (folder / "data.mdb").exists():
+        raise InstanceError(
+            f"{folder} is not an instance. Make one with: fusefs --instance {folder} init"
+        )
 
 
-def _hold_life_lock(run: Path, process: int) -> int:
-    """Hold a lock that the kernel drops when this process dies."""
-    fd = os.open(run / _life_name(process), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(fd, fcntl.LOCK_EX)
-    return fd
-
-
-def _is_locked(file: Path) -> bool:
+def _bring_up(folder: Path, progress: Progress | None) -> None:
+    """Look at the store before LMDB does, and upgrade it if need be."""
+    found = look(folder / "data.mdb")
+    if found.format is None:
+        return
+    if found.format > FORMAT:
+        raise InstanceError(_newer(folder, found.format))
+    if found.format == FORMAT and not found.upgrading:
+        return
+    if progress is None:
+        raise InstanceError(f"{folder} has an older format and is not upgraded now.")
     try:
-        fd = os.open(file, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
+        upgrade(folder, progress)
+    except InUse:
+        raise InstanceError(
+            f"{folder} has an older format and must be upgraded, but other programs have it "
+            "open. Unmount its views first (`fusefs mounts` lists them)."
+        ) from None
+
+
+def _newer(folder: Path, found: int) -> str:
+    return (
+        f"{folder} has format {found}; this fusefs knows formats up to {FORMAT}. "
+        "Install a newer fusefs."
+    )
 
 
 def _lay_out(txn: Writer) -> None:
     now = time.time_ns()
     txn.put(keys.META_FORMAT, keys.number(FORMAT))
     txn.put(keys.META_INSTANCE, secrets.token_bytes(16))
+    for key, value in keys.ASKED_FOR_ALWAYS:
+        txn.put(key, value)
     for node_id in (keys.ROOT_ID, keys.TRASH_ID, keys.ORPHANS_ID):
         mode = 0o755 if node_id == keys.ROOT_ID else 0o700
         record = Record(

@@ -3,14 +3,16 @@
 It serves three: other processes learn from it what to drop from their kernels' caches, the
 index finds its work in it, and people read in it who changed what. It is append-only, and
 each record carries a hash over itself and the one before, so that none can be altered or
-taken out unnoticed.
+taken out unnoticed (`fusefs.store.journal_chain`).
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from itertools import islice
 from typing import NamedTuple
@@ -19,8 +21,15 @@ from fusefs.store import keys
 from fusefs.store.kv import KV, Reader, Writer
 
 _HEADER = struct.Struct("<qQBBBQQQQHHI")
-_CHAIN_BYTES = 32
-_NO_CHAIN = bytes(_CHAIN_BYTES)
+CHAIN_BYTES = 32
+"""Length of the hash that ends each record."""
+NO_CHAIN = bytes(CHAIN_BYTES)
+"""What the first record is chained to."""
+END = keys.JOURNAL + b"\xff" * 9
+"""Greater than the key of every record."""
+
+UPKEEP = "(gc)"
+"""The actor of what the instance does by itself: no session can be called so."""
 
 
 class Op(IntEnum):
@@ -37,6 +46,7 @@ class Op(IntEnum):
     SESSION = 9
     BIND = 10
     PURGE = 11
+    COLLECT = 12
 
 
 class JournalRecord(NamedTuple):
@@ -46,9 +56,9 @@ class JournalRecord(NamedTuple):
         seq: position in the journal, from 1.
         time: nanoseconds since the epoch.
         process: random id of the process that wrote it.
-        actor: the session's name, or ``-`` for the person at the CLI.
+        actor: the session's name, ``-`` for the person at the CLI, or `UPKEEP`.
         op: what was done.
-        node: id of the node concerned (0: none).
+        node: id of the node concerned (0: none, as for one in a bound folder).
         parent: id of its directory (before a move), 0 where the entry did not change.
         name: its name there.
         new_parent: the directory after a move, else 0.
@@ -56,8 +66,11 @@ class JournalRecord(NamedTuple):
         replaced: id of the node that the move replaced or was exchanged with, else 0.
         path: the absolute path, ``/``-separated (a session's or bind's name for those); for
             a move the old and the new one, with a NUL between them.
-        before: SHA-256 of the content before, or b"".
-        after: SHA-256 of the content after, or b"".
+        before: SHA-256 of what was there before, or b"" where nothing was or it is not known:
+            of a file's content, a link's target, an attribute's value, a definition. Of a move
+            that of what was replaced.
+        after: the same of what is there now.
+        detail: what else is to be told, as a JSON object (see `describe`), or b"".
     """
 
     seq: int
@@ -74,6 +87,12 @@ class JournalRecord(NamedTuple):
     path: bytes
     before: bytes
     after: bytes
+    detail: bytes = b""
+
+
+def describe(detail: Mapping[str, object]) -> bytes:
+    """Return the bytes of a record's detail; equal details have equal bytes."""
+    return json.dumps(detail, separators=(",", ":"), sort_keys=True).encode()
 
 
 def _pack(record: JournalRecord) -> bytes:
@@ -100,11 +119,21 @@ def _pack(record: JournalRecord) -> bytes:
             record.path,
             record.before,
             record.after,
+            record.detail,
         )
     )
 
 
 def _unpack(seq: int, raw: bytes) -> JournalRecord:
+    try:
+        return _unpack_whole(seq, raw)
+    except (struct.error, ValueError):
+        raise OSError(
+            errno.EIO, f"journal record {seq} is damaged: `fusefs log verify` says more"
+        ) from None
+
+
+def _unpack_whole(seq: int, raw: bytes) -> JournalRecord:
     (time, process, op, actor_size, hashes, node, parent, new_parent, replaced, *sizes) = (
         _HEADER.unpack_from(raw)
     )
@@ -117,7 +146,7 @@ def _unpack(seq: int, raw: bytes) -> JournalRecord:
     actor, name, new_name, path, before, after = parts
     return JournalRecord(
         seq, time, process, actor.decode(), Op(op), node, parent, name, new_parent, new_name,
-        replaced, path, before, after,
+        replaced, path, before, after, raw[at:],
     )  # fmt: skip
 
 
@@ -137,22 +166,24 @@ def append(
     path: bytes = b"",
     before: bytes = b"",
     after: bytes = b"",
+    detail: bytes = b"",
 ) -> int:
     """Add a record in `txn` and return its sequence number."""
-    head = txn.get(keys.META_JOURNAL) or keys.number(0) + _NO_CHAIN
+    head = txn.get(keys.META_JOURNAL) or keys.number(0) + NO_CHAIN
     seq = keys.to_number(head) + 1
     record = JournalRecord(
         seq, time, process, actor, op, node, parent, name, new_parent, new_name, replaced, path,
-        before, after,
+        before, after, detail,
     )  # fmt: skip
     raw = _pack(record)
-    chain = _link(head[8:], seq, raw)
+    chain = link(head[8:], seq, raw)
     txn.put(keys.JOURNAL + keys.number(seq), raw + chain)
     txn.put(keys.META_JOURNAL, keys.number(seq) + chain)
     return seq
 
 
-def _link(chain: bytes, seq: int, raw: bytes) -> bytes:
+def link(chain: bytes, seq: int, raw: bytes) -> bytes:
+    """Return the hash that ends the record `raw`, chained to the one before it."""
     return hashlib.sha256(chain + keys.number(seq) + raw).digest()
 
 
@@ -163,21 +194,21 @@ def last(txn: Reader) -> int:
 
 def head(txn: Reader) -> tuple[int, bytes]:
     """Return number and hash of the newest record; the hash stands for all records up to it."""
-    raw = txn.get(keys.META_JOURNAL) or keys.number(0) + _NO_CHAIN
+    raw = txn.get(keys.META_JOURNAL) or keys.number(0) + NO_CHAIN
     return keys.to_number(raw), raw[8:]
 
 
 def hash_at(txn: Reader, seq: int) -> bytes | None:
     """Return the hash of the record `seq`, None where there is no such record."""
-    raw = txn.get(keys.JOURNAL + keys.number(seq)) if seq else _NO_CHAIN
-    return None if raw is None else raw[-_CHAIN_BYTES:]
+    raw = txn.get(keys.JOURNAL + keys.number(seq)) if seq else NO_CHAIN
+    return None if raw is None else raw[-CHAIN_BYTES:]
 
 
 def records_after(txn: Reader, seq: int) -> Iterator[JournalRecord]:
     """Yield the records after `seq`, oldest first."""
     start = keys.JOURNAL + keys.number(seq + 1)
-    for key, value in txn.range(start, keys.JOURNAL + b"\xff" * 9):
-        yield _unpack(keys.to_number(key[1:]), value[:-_CHAIN_BYTES])
+    for key, value in txn.range(start, END):
+        yield _unpack(keys.to_number(key[1:]), value[:-CHAIN_BYTES])
 
 
 class Journal:
@@ -195,25 +226,3 @@ class Journal:
         """Return at most `limit` records after `seq`, oldest first."""
         with self._kv.read() as txn:
             return list(islice(records_after(txn, seq), limit))
-
-    def verify(self) -> Iterator[str]:
-        """Yield what is wrong with the chain of records; nothing when it is whole."""
-        with self._kv.read() as txn:
-            yield from verify(txn)
-
-
-def verify(txn: Reader) -> Iterator[str]:
-    """Yield what is wrong with the journal in `txn`."""
-    head = txn.get(keys.META_JOURNAL) or keys.number(0) + _NO_CHAIN
-    chain, expected = _NO_CHAIN, 1
-    for key, value in txn.range(keys.JOURNAL, keys.JOURNAL + b"\xff" * 9):
-        seq = keys.to_number(key[1:])
-        if seq != expected:
-            yield f"journal: record {expected} is missing"
-        chain = _link(chain, seq, value[:-_CHAIN_BYTES])
-        if chain != value[-_CHAIN_BYTES:]:
-            yield f"journal: record {seq} was altered"
-            chain = value[-_CHAIN_BYTES:]
-        expected = seq + 1
-    if keys.to_number(head) != expected - 1 or head[8:] != chain:
-        yield f"journal: it ends at record {expected - 1}, not {keys.to_number(head)}"

@@ -7,6 +7,7 @@ prefix    rest of the key                 value
 ``e``     parent id, name                 the node's record: one scan lists a directory
 ``n``     node id                         parent id and name: where the record stands
 ``c``     SHA-256                         small content
+``b``     SHA-256, chunk (4 bytes)        checksums of large content, one a block
 ``d``     node id                         draft: small content being written
 ``s``     node id                         scratch: large content being written
 ``x``     node id, attribute name         extended attribute
@@ -18,6 +19,7 @@ prefix    rest of the key                 value
 ``S``     session name                    session definition
 ``w``     mount id, session name          working copy of a repository
 ``W``     id of a working copy's top      mount id, path of the mount
+``F``     see `fusefs.forge.records`      what forges keep
 ========= =============================== ==========================================
 
 Ids and sequences are 8 bytes, big endian, so that byte order is number order.
@@ -38,10 +40,18 @@ META_JOURNAL = b"mjournal"
 META_RULES = b"mrules"
 META_BINDS = b"mbinds"
 META_MOUNTS = b"mmounts"
+META_COMMIT = b"mcommit"
+"""The number of the transaction that wrote last: tells a meta page that is not what it was."""
+META_UPGRADE = b"mupgrade"
+"""How far an upgrade from format 1 has come; not sealed."""
+
+ASKED_FOR_ALWAYS = ((META_RULES, bytes(8)), (META_BINDS, b"{}"))
+"""Read at every operation, and so always there: to prove that a key is absent takes longer."""
 
 ENTRIES = b"e"
 NODES = b"n"
 CONTENT = b"c"
+BLOCK_SUMS = b"b"
 DRAFTS = b"d"
 SCRATCHES = b"s"
 XATTRS = b"x"

@@ -52,11 +52,15 @@ class KV(Protocol):
         """Open a snapshot; keep it short."""
         ...
 
-    def write(self, *, freeing: bool = False) -> AbstractContextManager[Writer]:
+    def write(
+        self, *, freeing: bool = False, lazy: bool = False
+    ) -> AbstractContextManager[Writer]:
         """Open the one write transaction; waits for other writers.
 
         Args:
             freeing: what is written frees space in the end: allowed on a full disk.
+            lazy: it survives the death of the process like everything, but nobody needs it
+                durable, or to see it, before a second has passed.
 
         Raises:
             TimeoutError: another process kept the writer lock past the deadline.

@@ -11,9 +11,11 @@ from typing import Self, cast
 
 import lmdb
 
+from fusefs.store import keys
 from fusefs.store.kv import Reader
 from fusefs.store.lmdb_file import as_os_error
-from fusefs.store.lmdb_kv import Snapshot
+from fusefs.store.seal import Damaged, seal, unseal
+from fusefs.store.sealed_reader import SealedReader
 
 _CHUNK_BYTES = 8 << 20
 
@@ -27,7 +29,7 @@ class FrozenStore:
     def __init__(self, txn: lmdb.Transaction, map_bytes: int) -> None:
         self._txn = txn
         self._map_bytes = map_bytes
-        self.reader: Reader = Snapshot(txn)
+        self.reader: Reader = SealedReader(txn, _damaged)
 
     def __enter__(self) -> Self:
         return self
@@ -50,6 +52,7 @@ class FrozenStore:
             progress: told how many bytes were copied since the last call.
 
         Raises:
+            Damaged: what is to be copied is not what was stored.
             OSError: ENOSPC and the like.
         """
         with _opened_alone(folder, map_bytes=2 * self._map_bytes) as target:
@@ -57,6 +60,8 @@ class FrozenStore:
                 with target.begin(write=True) as txn, txn.cursor() as cursor:
                     cursor.putmulti(pairs, append=True)
                 progress(size)
+            with target.begin(write=True) as txn:
+                _mark(txn)
             target.sync(True)
 
 
@@ -67,11 +72,13 @@ def _chunks(
     pairs: list[tuple[bytes, bytes]] = []
     size = 0
     with txn.cursor() as cursor:
-        for key, value in cast("Iterator[tuple[bytes, bytes]]", iter(cursor)):
-            if key.startswith(without):
+        for raw_key, stored in cast("Iterator[tuple[memoryview, memoryview]]", iter(cursor)):
+            key = bytes(raw_key)
+            if key.startswith(without) or key == keys.META_COMMIT:
                 continue
-            pairs.append((key, value))
-            size += len(key) + len(value)
+            unseal(key, stored)
+            pairs.append((key, bytes(stored)))
+            size += len(key) + len(stored)
             if size > _CHUNK_BYTES:
                 yield pairs, size
                 pairs, size = [], 0
@@ -79,12 +86,22 @@ def _chunks(
         yield pairs, size
 
 
-def drop_keys(folder: Path, keys: Iterable[bytes]) -> None:
+def _mark(txn: lmdb.Transaction) -> None:
+    """Note in a copy which of its transactions this is (see `fusefs.store.lmdb_pages`)."""
+    txn.put(keys.META_COMMIT, seal(keys.META_COMMIT, keys.number(txn.id())))
+
+
+def _damaged(error: lmdb.Error) -> OSError:
+    return Damaged(f"the store ({error})")
+
+
+def drop_keys(folder: Path, dropped: Iterable[bytes]) -> None:
     """Remove keys from a copy that nobody has open."""
     with _opened_alone(folder) as env:
         with env.begin(write=True) as txn:
-            for key in keys:
+            for key in dropped:
                 txn.delete(key)
+            _mark(txn)
         env.sync(True)
 
 
@@ -98,9 +115,9 @@ def peek(folder: Path) -> Iterator[Reader]:
     try:
         with (
             lmdb.open(os.fspath(folder), readonly=True, lock=False, create=False) as env,
-            env.begin() as txn,
+            env.begin(buffers=True) as txn,
         ):
-            yield Snapshot(txn)
+            yield SealedReader(txn, _damaged)
     except lmdb.Error as error:
         raise as_os_error(error, folder) from error
 

@@ -9,22 +9,25 @@ open batch, which `commit` makes durable a few milliseconds later.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from heapq import merge
+from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import ClassVar, Self, cast
+from typing import ClassVar
 
 import lmdb
 
+from fusefs.store import keys
 from fusefs.store.kv import Reader
 from fusefs.store.lmdb_file import as_os_error
-from fusefs.store.redo import RedoLog, WriteSet
+from fusefs.store.lmdb_pages import page_damages
+from fusefs.store.lmdb_transactions import ReadTransaction, WriteTransaction
+from fusefs.store.redo import RedoLog, WriteSet, damaged_log
 from fusefs.store.reserve import ACKNOWLEDGED_BYTES, REMOVALS_BYTES, Reserve
+from fusefs.store.seal import LONGEST, Damaged, seal
+from fusefs.store.sealed_reader import SealedReader
 from fusefs.store.writer_lock import WriterLock
 
 _log = logging.getLogger(__name__)
@@ -36,99 +39,9 @@ _BATCH_SECONDS = 0.005
 _LONGEST_BATCH_SECONDS = 0.025
 _LONGEST_BATCH_ALONE = 0.1
 _BATCH_BYTES = 4 << 20
-
-
-class Snapshot:
-    """A reader over an LMDB transaction."""
-
-    __slots__ = ("_txn", "get")
-
-    def __init__(self, txn: lmdb.Transaction) -> None:
-        self._txn = txn
-        self.get = cast("Callable[[bytes], bytes | None]", txn.get)
-
-    def range(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        with self._txn.cursor() as cursor:
-            if cursor.set_range(start):
-                for key, value in cast("Iterator[tuple[bytes, bytes]]", iter(cursor)):
-                    if key >= end:
-                        return
-                    yield key, value
-
-    def last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
-        with self._txn.cursor() as cursor:
-            found = cursor.prev() if cursor.set_range(end) else cursor.last()
-            key, value = cast("tuple[bytes, bytes]", cursor.item())
-            return (key, value) if found and key >= start else None
-
-
-class _ReadTransaction:
-    """Context manager of one snapshot, or of the open batch where there is one."""
-
-    __slots__ = ("_kv", "_own")
-
-    def __init__(self, kv: LmdbKV) -> None:
-        self._kv = kv
-        self._own: lmdb.Transaction | None = None
-
-    def __enter__(self) -> Snapshot:
-        batch = self._kv.batch
-        if batch is not None:
-            return Snapshot(batch)
-        self._own = self._kv.begin(write=False)
-        return Snapshot(self._own)
-
-    def __exit__(self, *exc: object) -> None:
-        if self._own is not None:
-            self._own.abort()
-
-
-class _WriteTransaction:
-    """Context manager that collects writes over the batch, then applies them together."""
-
-    __slots__ = ("_freeing", "_kv", "_txn", "writes")
-
-    def __init__(self, kv: LmdbKV, *, freeing: bool) -> None:
-        self._kv = kv
-        self._freeing = freeing
-        self.writes: dict[bytes, bytes | None] = {}
-
-    def __enter__(self) -> Self:
-        self._txn = self._kv.enter_batch()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self._kv.leave(self.writes, freeing=self._freeing)
-        else:
-            self._kv.leave({}, freeing=True)
-
-    def get(self, key: bytes) -> bytes | None:
-        if key in self.writes:
-            return self.writes[key]
-        return cast("bytes | None", self._txn.get(key))
-
-    def put(self, key: bytes, value: bytes) -> None:
-        self.writes[key] = value
-
-    def delete(self, key: bytes) -> None:
-        self.writes[key] = None
-
-    def range(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        base = Snapshot(self._txn).range(start, end)
-        written = {key: value for key, value in self.writes.items() if start <= key < end}
-        if not written:
-            return base
-        kept = ((key, value) for key, value in base if key not in written)
-        new = [(key, value) for key, value in sorted(written.items()) if value is not None]
-        return merge(kept, new)
-
-    def last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
-        if not any(start <= key < end for key in self.writes):
-            return Snapshot(self._txn).last(start, end)
-        return next(iter(deque(self.range(start, end), maxlen=1)), None)
+_LAZY_SECONDS = 1.0
+_WALKS = 3
+_MARGIN_BYTES = LONGEST + (1 << 20)
 
 
 class LmdbKV:
@@ -173,6 +86,10 @@ class LmdbKV:
             os.fspath(folder), map_size=map_bytes, max_readers=_MAX_READERS,
             readahead=False, mode=0o600
         )
+        # As far as it has ever grown.
+        self._env.set_mapsize(0)
+        if self._env.info()["map_size"] < map_bytes:
+            self._env.set_mapsize(map_bytes)
         self._env.reader_check()
         self._redo = RedoLog(folder / "redo.log")
         self._lock = WriterLock(
@@ -181,6 +98,7 @@ class LmdbKV:
         self._reserve = Reserve(folder / "reserve", ACKNOWLEDGED_BYTES)
         self._removals = Reserve(folder / "reserve-for-removals", REMOVALS_BYTES)
         self._folder = folder
+        self._file_bytes = 0
         self._identity = ""
         self._users = 0
         self._deferred = False
@@ -189,6 +107,7 @@ class LmdbKV:
         self._batch_writes: list[WriteSet] = []
         self._batch_bytes = 0
         self._commit_seconds = _BATCH_SECONDS / 4
+        self._lazy_until = 0.0
         self.batch: lmdb.Transaction | None = None
         self.on_commit: list[Callable[[], None]] = []
 
@@ -215,13 +134,13 @@ class LmdbKV:
         self._redo.close()
         self._env.close()
 
-    def read(self) -> _ReadTransaction:
+    def read(self) -> ReadTransaction:
         """Open a snapshot (see `fusefs.store.kv.KV`)."""
-        return _ReadTransaction(self)
+        return ReadTransaction(self)
 
-    def write(self, *, freeing: bool = False) -> _WriteTransaction:
+    def write(self, *, freeing: bool = False, lazy: bool = False) -> WriteTransaction:
         """Open the write transaction (see `fusefs.store.kv.KV`)."""
-        return _WriteTransaction(self, freeing=freeing)
+        return WriteTransaction(self, freeing=freeing, lazy=lazy)
 
     @property
     def writer_lock(self) -> WriterLock:
@@ -232,6 +151,11 @@ class LmdbKV:
     def pending(self) -> bool:
         """There are mutations in the open batch, or the writer lock is held for one."""
         return self._lock.held
+
+    @property
+    def may_wait(self) -> bool:
+        """The open batch has lazy mutations alone, and is not old."""
+        return self.batch is not None and time.monotonic() < self._lazy_until
 
     def commit_after(self, *, alone: bool) -> float:
         """Return the seconds that a batch may stay open: some multiple of what a commit costs
@@ -252,12 +176,12 @@ class LmdbKV:
         """Commit; `doomed` says that the last mutation is dropped if that fails."""
         if self.batch is not None:
             began = time.monotonic()
-            batch, self.batch = self.batch, None
             try:
-                batch.commit()
+                self._commit_batch()
             except lmdb.Error as error:
                 self._commit_again(self._as_os_error(error), freeing=freeing, doomed=doomed)
             self._commit_seconds = time.monotonic() - began
+            self._keep_margin()
             self._redo.reset()
             self._batch_writes.clear()
             self._batch_bytes = 0
@@ -265,6 +189,35 @@ class LmdbKV:
             for tell in self.on_commit:
                 tell()
         self._lock.release()
+
+    def _keep_margin(self) -> None:
+        """Let the file, with the writer lock held, end well behind its last page.
+
+        A damaged length or offset in a page makes LMDB look behind that page: zeros there are
+        an error that can be told, the end of the file would be the end of the process.
+        """
+        used = self.sizes()[0]
+        if used + _MARGIN_BYTES > self._file_bytes:
+            self._file_bytes = used + 2 * _MARGIN_BYTES
+            with contextlib.suppress(OSError):
+                if os.stat(self._folder / "data.mdb").st_size < self._file_bytes:
+                    os.truncate(self._folder / "data.mdb", self._file_bytes)
+
+    def damages(self) -> list[str]:
+        """Return what is damaged in the file: its pages, then the values that can be reached."""
+        found = self._damaged_pages()
+        with self.read() as txn:
+            return found + list(txn.damages())
+
+    def _damaged_pages(self) -> list[str]:
+        """Walk all pages; while others write, until they leave the file alone."""
+        for _ in range(_WALKS):
+            before = self._env.info()["last_txnid"]
+            found = page_damages(self._folder)
+            if not found or self._env.info()["last_txnid"] == before:
+                return found
+        with self.write(freeing=True):
+            return page_damages(self._folder)
 
     def sizes(self) -> tuple[int, int]:
         """Return (bytes in use, bytes of the map)."""
@@ -289,7 +242,7 @@ class LmdbKV:
                 if not self._batch_writes:
                     snapshot = self.begin(write=False)
                     try:
-                        note(Snapshot(snapshot))
+                        note(SealedReader(snapshot, self.reading_failed))
                     except BaseException:
                         snapshot.abort()
                         raise
@@ -298,15 +251,32 @@ class LmdbKV:
                 self._inside = False
                 self.commit()
 
+    def make_room(self) -> None:
+        """Double the map, for this process and for those that open the instance later."""
+        with self.write(freeing=True) as txn:
+            something = next(txn.range(b"", b"\xff"), None)
+            self._grow()
+            if something is not None:  # only a commit that writes keeps the size
+                txn.put(*something)
+
+    def restore_reserves(self) -> None:
+        """Have the space that is kept back, if the disk has it."""
+        self._lock.acquire()
+        try:
+            self._removals.allocate()
+            self._reserve.allocate()
+        finally:
+            self.commit()
+
     # The transactions above come through these.
 
     def begin(self, *, write: bool) -> lmdb.Transaction:
         """Begin an LMDB transaction, following a map that another process let grow."""
         try:
-            return self._env.begin(write=write)
+            return self._env.begin(write=write, buffers=True)
         except lmdb.MapResizedError:
             self._env.set_mapsize(0)
-            return self._env.begin(write=write)
+            return self._env.begin(write=write, buffers=True)
 
     def enter_batch(self) -> lmdb.Transaction:
         """Return the batch to write in, opened and brought up to date if need be."""
@@ -316,17 +286,20 @@ class LmdbKV:
         if self.batch is None:
             self.batch = self.begin(write=True)
             self._batch_number = self.batch.id()
+            self._lazy_until = time.monotonic() + _LAZY_SECONDS
             self._recover()
         self._inside = True
         return self.batch
 
-    def leave(self, writes: WriteSet, *, freeing: bool) -> None:
+    def leave(self, writes: WriteSet, *, freeing: bool, lazy: bool = False) -> None:
         """Acknowledge `writes`: they are committed, or recorded and in the open batch.
 
         Raises:
             OSError: the disk refused; nothing of `writes` is left.
         """
         self._inside = False
+        if writes and not lazy:
+            self._lazy_until = 0.0
         if not self._deferred or not self._reserves_are_held():
             if writes:
                 self._apply(writes)
@@ -360,14 +333,26 @@ class LmdbKV:
             if value is None:
                 delete(key)
             else:
-                put(key, value)
+                put(key, seal(key, value))
+        if writes is self._batch_writes[0]:
+            number = keys.number(self.batch.id())
+            put(keys.META_COMMIT, seal(keys.META_COMMIT, number))
+
+    def _commit_batch(self) -> None:
+        """Commit the open batch; committing takes pages too, and may hit the end of the map."""
+        while self.batch is not None:
+            batch, self.batch = self.batch, None
+            try:
+                batch.commit()
+            except lmdb.MapFullError:
+                self._grow()
 
     def _grow(self) -> None:
         """Double the map and do the batch again: LMDB gives up a transaction that hit the end."""
         while True:
-            assert self.batch is not None
-            self.batch.abort()
-            self.batch = None
+            if self.batch is not None:
+                self.batch.abort()
+                self.batch = None
             self._env.set_mapsize(self._env.info()["map_size"] * 2)
             try:
                 self._reopen_batch()
@@ -392,10 +377,8 @@ class LmdbKV:
         for reserve in reserves:
             if reserve.give_up():
                 self._reopen_batch()
-                batch, self.batch = self.batch, None
-                assert batch is not None
                 try:
-                    batch.commit()
+                    self._commit_batch()
                 except lmdb.Error as again:
                     error = self._as_os_error(again)
                 else:
@@ -416,6 +399,12 @@ class LmdbKV:
         if self._lock.try_acquire():
             self.enter_batch()
             self._inside = False
+            lost = self._redo.damage(self._batch_number)
+            if lost:
+                _log.error(
+                    "redo.log is damaged: %d or more of the last changes are lost. What is left "
+                    "of them is in %s.", lost + 1, damaged_log(self._folder)
+                )  # fmt: skip
             try:
                 self._reserves_are_held()
                 self.commit()
@@ -426,6 +415,13 @@ class LmdbKV:
         """Replay what a process that died left in the redo log."""
         for writes in self._redo.mutations(self._batch_number):
             self._apply(writes)
+
+    def reading_failed(self, error: lmdb.Error) -> OSError:
+        """Return what to raise when LMDB cannot read; keep the batch usable."""
+        if self.batch is not None:
+            # LMDB does nothing any more in a transaction in which it met damage.
+            self._reopen_batch()
+        return Damaged(f"the store ({error})")
 
     def _as_os_error(self, error: lmdb.Error) -> OSError:
         return as_os_error(error, self._folder)

@@ -6,19 +6,21 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from fusefs.contract.kinds import Kind
-from fusefs.store import journal, keys, nodes, orphans, trash
+from fusefs.store import blocks, journal, keys, nodes, orphans, trash
 from fusefs.store.instance import Instance
 from fusefs.store.kv import Reader, after_prefix
-from fusefs.store.publish import publish_draft, publish_scratch
+from fusefs.store.publish import NOT_HASHED, publish_draft, publish_scratch
 from fusefs.store.records import State, unpack
 from fusefs.store.retention import is_retained
-from fusefs.store.scratch import scratch_record, scratch_records
+from fusefs.store.scratch import ScratchFiles, scratch_record, scratch_records
 from fusefs.store.trash_can import TrashCan
 
-_QUIET = 60 * 10**9
+QUIET = 60 * 10**9
+"""Nanoseconds without a change after which something is taken for left behind."""
 _CHUNK = 500
 
 
@@ -56,14 +58,30 @@ def collect(instance: Instance, *, progress: Progress = lambda step: None) -> Gc
     marks = _Marks(instance)
     _sweep_small(instance, marks, report)
     _sweep_large(instance, marks, report)
-    _sweep_strays(instance, report)
+    report.stray_files = sweep_strays(instance)
+    if any(asdict(report).values()):
+        _record(instance, report)
     return report
 
 
-def publish_abandoned(instance: Instance) -> int:
-    """Make content of drafts and scratch files that nobody writes any more; return how many."""
+def _record(instance: Instance, report: GcReport) -> None:
+    with instance.kv.write(freeing=True) as txn:
+        journal.append(
+            txn, time=time.time_ns(), process=instance.process, actor=journal.UPKEEP,
+            op=journal.Op.COLLECT, detail=journal.describe(asdict(report)),
+        )  # fmt: skip
+        instance.journalled()
+
+
+def publish_abandoned(instance: Instance, *, quiet: int = QUIET) -> int:
+    """Make content of drafts and scratch files that nobody writes any more; return how many.
+
+    Args:
+        instance: the instance.
+        quiet: nanoseconds after which a draft is nobody's.
+    """
     published = 0
-    quiet_since = time.time_ns() - _QUIET
+    quiet_since = time.time_ns() - quiet
     with instance.kv.read() as txn:
         drafts = _ids(txn, keys.DRAFTS)
         scratches = _ids(txn, keys.SCRATCHES)
@@ -72,7 +90,7 @@ def publish_abandoned(instance: Instance) -> int:
             located = nodes.locate(txn, node_id)
             record = located.record
             if record.content_state == State.DRAFT and record.ctime < quiet_since:
-                publish_draft(instance, txn, located, "-")
+                publish_draft(instance, txn, located, journal.UPKEEP)
                 published += 1
     for node_id in scratches:
         published += _publish_abandoned_scratch(instance, node_id)
@@ -89,7 +107,9 @@ def _publish_abandoned_scratch(instance: Instance, node_id: int) -> bool:
     except (FileNotFoundError, BlockingIOError):
         return False
     try:
-        return publish_scratch(instance, node_id, scratch, "-", known=(-1, b""))
+        return publish_scratch(
+            instance, node_id, scratch, journal.UPKEEP, known=(-1, NOT_HASHED)
+        )
     finally:
         scratch.close()
 
@@ -151,23 +171,35 @@ def _sweep_large(instance: Instance, marks: _Marks, report: GcReport) -> None:
                 report.contents_left_to_backup += 1
             else:
                 report.bytes_removed += file.stat().st_size
+                blocks.forget(txn, sha256)
                 file.unlink()
                 report.contents_removed += 1
 
 
-def _sweep_strays(instance: Instance, report: GcReport) -> None:
-    """Remove scratch files without a record: copies that were never used, leftovers."""
+def sweep_strays(instance: Instance) -> int:
+    """Remove what no record leads to in the folders of scratches and trash; return how many."""
     with instance.kv.write(freeing=True) as txn:
-        known = {instance.scratches.path(found.serial) for _, found in scratch_records(txn)}
-        cutoff = time.time() - _QUIET / 10**9
-        for file in instance.scratches.files():
-            if file not in known and file.stat().st_mtime < cutoff:
-                file.unlink()
-                report.stray_files += 1
+        stray = stray_scratches(txn, instance.scratches)
+        for file in stray:
+            file.unlink()
+    removed = len(stray)
     if is_retained(instance.folder):
-        return
+        return removed
     for entry in os.listdir(instance.folder / "trash"):
         with instance.kv.read() as txn:
             if trash.get(txn, int(entry, 16)) is None:
                 TrashCan(instance).remove_payload(int(entry, 16))
-                report.stray_files += 1
+                removed += 1
+    return removed
+
+
+def stray_scratches(txn: Reader, scratches: ScratchFiles) -> list[Path]:
+    """Return scratch files without a record: copies that were never used, leftovers.
+
+    The writer lock must be held: a scratch begins within a transaction.
+    """
+    known = {scratches.path(found.serial) for _, found in scratch_records(txn)}
+    cutoff = time.time() - QUIET / 10**9
+    return [
+        file for file in scratches.files() if file not in known and file.stat().st_mtime < cutoff
+    ]

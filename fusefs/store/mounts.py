@@ -80,6 +80,7 @@ class MountTable:
         with self._instance.kv.write() as txn:
             mounts = mounts_in(txn)
             check(txn)
+            before = mounts.get(path)
             if spec is None:
                 end_working_copies(txn, mount=mounts[path].id)
                 del mounts[path]
@@ -87,7 +88,11 @@ class MountTable:
                 mounts[path] = spec
             value = {render(where): list(what) for where, what in mounts.items()}
             txn.put(keys.META_MOUNTS, json.dumps(value).encode())
-            define(self._instance, txn, Op.BIND, render(path), actor)
+            define(
+                self._instance, txn, Op.BIND, render(path), actor,
+                before=None if before is None else before._asdict(),
+                after=None if spec is None else spec._asdict(),
+            )  # fmt: skip
         self._instance.commit()
 
     def folder(self, spec: MountSpec) -> str:

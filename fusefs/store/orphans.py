@@ -66,21 +66,31 @@ def collect(instance: Instance, *, grace: int = GRACE) -> int:
     """Drop orphans that nobody has open, and the pins of dead processes; return how many."""
     alive = instance.live_processes()
     with instance.kv.read() as txn:
-        pins = _pins(txn)
-        waiting = list(nodes.children(txn, keys.ORPHANS_ID))
-        kept = {_top(txn, node) for node, process in pins if process in alive}
-    dead = [(node, process) for node, process in pins if process not in alive]
-    cutoff = time.time_ns() - grace
-    done = 0
-    for name, record in waiting:
-        if record.id not in kept and record.linked <= cutoff:
-            drop_subtree(instance, Located(keys.ORPHANS_ID, name, record))
-            done += 1
+        unwanted = abandoned(txn, alive, grace=grace)
+        dead = dead_pins(txn, alive)
+    for located in unwanted:
+        drop_subtree(instance, located)
     if dead:
         with instance.kv.write(freeing=True) as txn:
             for node, process in dead:
                 txn.delete(keys.PINS + keys.number(node) + keys.number(process))
-    return done
+    return len(unwanted)
+
+
+def abandoned(txn: Reader, alive: set[int], *, grace: int = GRACE) -> list[Located]:
+    """Return the orphans that no process of `alive` has open."""
+    kept = {_top(txn, node) for node, process in _pins(txn) if process in alive}
+    cutoff = time.time_ns() - grace
+    return [
+        Located(keys.ORPHANS_ID, name, record)
+        for name, record in nodes.children(txn, keys.ORPHANS_ID)
+        if record.id not in kept and record.linked <= cutoff
+    ]
+
+
+def dead_pins(txn: Reader, alive: set[int]) -> list[tuple[int, int]]:
+    """Return the pins of other processes than those of `alive`."""
+    return [(node, process) for node, process in _pins(txn) if process not in alive]
 
 
 _CHUNK = 200

@@ -7,16 +7,19 @@ import time
 from typing import TYPE_CHECKING
 
 from fusefs.store import journal, keys, nodes
+from fusefs.store.blocks import Digest
 from fusefs.store.content import INLINE_MAX
 from fusefs.store.instance import Instance
 from fusefs.store.journal import Op
 from fusefs.store.kv import Writer
 from fusefs.store.nodes import Located
-from fusefs.store.records import EMPTY_SHA256, State
+from fusefs.store.records import State
 from fusefs.store.scratch import Scratch, scratch_record, sync_and_hash
 
 if TYPE_CHECKING:
     from fusefs.store.files import OpenNode
+
+NOT_HASHED = Digest(b"", b"")
 
 
 class ScratchPublication:
@@ -27,7 +30,7 @@ class ScratchPublication:
         self._scratch = scratch
         # Of its own: the node may be opened, closed and discarded while this one is hashed.
         self._fd = os.dup(scratch.fd)
-        self._hash = b""
+        self._digest = NOT_HASHED
         self._hashed_after = -1
         with node.instance.kv.read() as txn:
             found = scratch_record(txn, node.id)
@@ -36,7 +39,7 @@ class ScratchPublication:
     def prepare(self) -> None:
         """Sync and hash the file. May block."""
         try:
-            self._hash = sync_and_hash(self._fd)
+            self._digest = sync_and_hash(self._fd)
             self._hashed_after = self._joined
         finally:
             os.close(self._fd)
@@ -54,7 +57,7 @@ class ScratchPublication:
                 self._node.id,
                 self._scratch,
                 self._node.actor,
-                known=(self._hashed_after, self._hash),
+                known=(self._hashed_after, self._digest),
             )
         finally:
             self._node.discard()
@@ -70,7 +73,7 @@ def publish_draft(instance: Instance, txn: Writer, located: Located, actor: str)
 
 
 def publish_scratch(
-    instance: Instance, node_id: int, scratch: Scratch, actor: str, *, known: tuple[int, bytes]
+    instance: Instance, node_id: int, scratch: Scratch, actor: str, *, known: tuple[int, Digest]
 ) -> bool:
     """Make a scratch file into its node's content, if this process is its only user.
 
@@ -79,7 +82,7 @@ def publish_scratch(
         node_id: the node.
         scratch: its scratch, joined.
         actor: who changed it.
-        known: how often the scratch had been joined when it was hashed, and the hash.
+        known: how often the scratch had been joined when it was hashed, and what came of it.
 
     Returns:
         Whether it was published; if not, another process that writes it will do so.
@@ -95,14 +98,16 @@ def publish_scratch(
             return True
         # Once others have joined, one that did before the file was hashed may have written after.
         alone = known[0] == found.joined == 1
-        sha256 = known[1] if alone else sync_and_hash(scratch.fd)
+        found_now = known[1] if alone else sync_and_hash(scratch.fd)
         status = os.fstat(scratch.fd)
         if status.st_size <= INLINE_MAX:
             instance.content.put_small(txn, os.pread(scratch.fd, status.st_size, 0))
         else:
-            instance.content.adopt(scratch.path, sha256)
+            instance.content.adopt(txn, scratch.path, found_now)
         txn.delete(keys.scratch(node_id))
-        _set_content(instance, txn, located, sha256, status.st_size, status.st_mtime_ns, actor)
+        _set_content(
+            instance, txn, located, found_now.sha256, status.st_size, status.st_mtime_ns, actor
+        )
     # The file keeps its old name until the record that says otherwise is durable.
     instance.commit()
     instance.scratches.discard(scratch.serial)
@@ -120,6 +125,6 @@ def _set_content(
     journal.append(
         txn, time=time.time_ns(), process=instance.process, actor=actor, op=Op.WRITE,
         node=record.id, path=b"" if path is None else b"/" + b"/".join(path),
-        before=b"" if record.tail == EMPTY_SHA256 else record.tail, after=sha256,
+        before=record.tail, after=sha256,
     )  # fmt: skip
     instance.journalled()

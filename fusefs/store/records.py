@@ -7,6 +7,8 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
+from fusefs.contract.kinds import Kind
+
 EMPTY_SHA256 = hashlib.sha256().digest()
 """The hash of no bytes; empty content is never stored."""
 
@@ -71,6 +73,13 @@ class Record(NamedTuple):
             mtime=now,
             ctime=now,
         )
+
+
+def journal_hash(record: Record) -> bytes:
+    """Return what the journal says of a node's content: a hash of it, b"" where it has none."""
+    if record.kind == Kind.FILE:
+        return b"" if record.content_state == State.OBJECT else record.tail
+    return hashlib.sha256(record.tail).digest() if record.kind == Kind.SYMLINK else b""
 
 
 HAS_XATTRS = 0x80

@@ -25,6 +25,7 @@ WriteSet = Mapping[bytes, bytes | None]
 _HEADER = struct.Struct("<IIQ")
 _ITEM = struct.Struct("<Hi")
 _DELETED = -1
+_BATCH_AT = 8
 _KEEP_BYTES = 8 << 20
 
 
@@ -58,9 +59,20 @@ def _decode(payload: bytes) -> dict[bytes, bytes | None]:
 class RedoLog:
     """The log file of an instance; only the holder of the writer lock may touch it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, numbered: bool = True) -> None:
+        """Open the log at `path`.
+
+        Args:
+            path: the file; it is made if it is missing.
+            numbered: checksums are over the number of the batch as well (since format 2).
+        """
+        self._path = path
+        self._numbered = numbered
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._end = 0
+        self._keep_blocks()
+
+    def _keep_blocks(self) -> None:
         if os.fstat(self._fd).st_size < _KEEP_BYTES:
             # Blocks of its own: what frees space must be recorded on a full disk, too.
             with contextlib.suppress(OSError):
@@ -77,7 +89,7 @@ class RedoLog:
             OSError: the record could not be written whole; it does not count.
         """
         payload = _encode(writes)
-        header = _HEADER.pack(len(payload), crc32(payload), batch)
+        header = _HEADER.pack(len(payload), _sum(batch, payload, numbered=self._numbered), batch)
         record = header + payload
         done = os.pwrite(self._fd, record, self._end)
         while done < len(record):
@@ -93,17 +105,76 @@ class RedoLog:
     def mutations(self, batch: int) -> Iterator[dict[bytes, bytes | None]]:
         """Yield the intact mutations of `batch`, up to the first record that is not one.
 
-        What is appended afterwards goes behind them.
+        What is appended afterwards goes behind them. The last record may be torn, by a process
+        that died while it wrote; where intact ones follow, the disk has changed it.
         """
-        at = 0
-        while True:
-            header = os.pread(self._fd, _HEADER.size, at)
-            if len(header) < _HEADER.size:
-                return
-            size, checksum, number = _HEADER.unpack(header)
-            payload = os.pread(self._fd, size, at + _HEADER.size) if number == batch else b""
-            if number != batch or len(payload) != size or crc32(payload) != checksum:
-                return
-            at += _HEADER.size + size
-            self._end = at
+        self._end = 0
+        while (payload := self._record(self._end, batch)) is not None:
+            self._end += _HEADER.size + len(payload)
             yield _decode(payload)
+
+    def damage(self, batch: int) -> int:
+        """Return how many intact records of `batch` stand behind one that is not.
+
+        They are set aside in the file ``redo.damaged``, and in the log they are no more: what
+        they build on is lost. To be asked when `mutations` has come to its end.
+        """
+        header = os.pread(self._fd, _HEADER.size, self._end)
+        if not header.strip(b"\0") or self._is_older(header, batch):
+            return 0
+        log = os.pread(self._fd, os.fstat(self._fd).st_size - self._end, self._end)
+        found = 0
+        at = log.find(struct.pack("<Q", batch), 1)
+        while at >= 0:
+            start = at - _BATCH_AT
+            payload = self._record(self._end + start, batch) if start > 0 else None
+            found += payload is not None
+            at = log.find(struct.pack("<Q", batch), at + (len(payload) if payload else 1))
+        if found:
+            with open(f"{self._path}.tmp", "wb") as aside:
+                aside.write(log.rstrip(b"\0"))
+                os.fsync(aside.fileno())
+            os.rename(f"{self._path}.tmp", damaged_log(self._path.parent))
+            os.ftruncate(self._fd, self._end)
+            self._keep_blocks()
+        return found
+
+    def _is_older(self, header: bytes, batch: int) -> bool:
+        """Tell whether an intact record of an older batch stands at the end of this one."""
+        if len(header) < _HEADER.size:
+            return True
+        number = int(_HEADER.unpack(header)[2])
+        return number < batch and self._record(self._end, number) is not None
+
+    def _record(self, at: int, batch: int) -> bytes | None:
+        return _record(self._fd, at, batch, numbered=self._numbered)
+
+
+def damaged_log(folder: Path) -> Path:
+    """Return where the end of a damaged log of the instance `folder` is set aside."""
+    return folder / "redo.damaged"
+
+
+def intact(fd: int, batch: int) -> Iterator[tuple[bytes, int]]:
+    """Yield the intact records of `batch` in the log `fd`, each with where it ends."""
+    at = 0
+    while (payload := _record(fd, at, batch, numbered=True)) is not None:
+        at += _HEADER.size + len(payload)
+        yield payload, at
+
+
+def _record(fd: int, at: int, batch: int, *, numbered: bool) -> bytes | None:
+    """Return the payload of the record at `at` if it is an intact one of `batch`."""
+    header = os.pread(fd, _HEADER.size, at)
+    if len(header) < _HEADER.size:
+        return None
+    size, checksum, number = _HEADER.unpack(header)
+    if number != batch or at + _HEADER.size + size > os.fstat(fd).st_size:
+        return None
+    payload = os.pread(fd, size, at + _HEADER.size)
+    is_whole = len(payload) == size and _sum(batch, payload, numbered=numbered) == checksum
+    return payload if is_whole else None
+
+
+def _sum(batch: int, payload: bytes, *, numbered: bool) -> int:
+    return crc32(payload, batch & 0xFFFFFFFF if numbered else 0)

@@ -15,6 +15,9 @@ from pathlib import Path
 
 ACKNOWLEDGED_BYTES = 16 << 20
 REMOVALS_BYTES = 8 << 20
+RESERVES = {"reserve": ACKNOWLEDGED_BYTES, "reserve-for-removals": REMOVALS_BYTES}
+"""Names and sizes of both in an instance."""
+
 _RETRY_SECONDS = 1.0
 
 
@@ -39,8 +42,12 @@ class Reserve:
         """Try to have the blocks; tell whether they are there. Tried once a second at most."""
         if not self.held and time.monotonic() - self._tried > _RETRY_SECONDS:
             self._tried = time.monotonic()
-            self.held = self._allocate()
+            self.allocate()
         return self.held
+
+    def allocate(self) -> None:
+        """Try to have the blocks, also where the file is there already but may have none."""
+        self.held = self._allocate()
 
     def _allocate(self) -> bool:
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

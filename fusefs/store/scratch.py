@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fusefs.store import keys
-from fusefs.store.content import CHUNK, hash_file
+from fusefs.store.blocks import Digest, digest
+from fusefs.store.content import CHUNK
 from fusefs.store.kv import Reader, Writer, after_prefix
 
 _RECORD = struct.Struct("<QQ")
@@ -150,7 +151,7 @@ def _copy_bytes(source: int, target: int, size: int) -> None:
         done += copied
 
 
-def sync_and_hash(fd: int) -> bytes:
+def sync_and_hash(fd: int) -> Digest:
     """Sync and hash an open scratch file. May block."""
     os.fdatasync(fd)
-    return hash_file(fd)
+    return digest(fd)

@@ -14,6 +14,8 @@ from fusefs.store import journal, keys, nodes, orphans, trash
 from fusefs.store.files import current
 from fusefs.store.instance import Instance
 from fusefs.store.journal import Op
+from fusefs.store.kv import Writer
+from fusefs.store.records import journal_hash
 from fusefs.store.retention import is_retained
 from fusefs.store.trash import TrashRecord
 
@@ -72,7 +74,7 @@ class TrashCan:
             journal.append(
                 txn, time=now, process=self._instance.process, actor=actor, op=Op.RESTORE,
                 node=record.id, new_parent=parent, new_name=name, path=b"/" + b"/".join(path),
-                after=record.tail if record.kind == Kind.FILE else b"",
+                after=journal_hash(record), detail=journal.describe({"trash": entry.id}),
             )  # fmt: skip
             self._instance.journalled()
 
@@ -92,10 +94,30 @@ class TrashCan:
         return self._folder / f"{trash_id:016x}"
 
     def forget_external(self, entry: TrashRecord) -> None:
-        """Remove the record and folder of an entry whose payload was moved out, or never came."""
+        """Remove the record and folder of an entry whose payload never came."""
         with self._instance.kv.write(freeing=True) as txn:
             trash.forget(txn, entry)
         self.remove_payload(entry.id)
+
+    def restored_external(self, entry: TrashRecord, path: TreePath, actor: str) -> None:
+        """Remove the record and folder of an entry whose payload was moved back to `path`."""
+        self._end_external(entry, Op.RESTORE, b"/" + b"/".join(path), actor)
+
+    def _end_external(self, entry: TrashRecord, op: Op, path: bytes, actor: str) -> None:
+        with self._instance.kv.write(freeing=True) as txn:
+            trash.forget(txn, entry)
+            self._journal(txn, op, entry, path, actor)
+        self.remove_payload(entry.id)
+
+    def _journal(
+        self, txn: Writer, op: Op, entry: TrashRecord, path: bytes, actor: str, before: bytes = b""
+    ) -> None:
+        journal.append(
+            txn, time=time.time_ns(), process=self._instance.process, actor=actor, op=op,
+            node=entry.node, replaced=entry.node, path=path, before=before,
+            detail=journal.describe({"trash": entry.id}),
+        )  # fmt: skip
+        self._instance.journalled()
 
     def remove_payload(self, trash_id: int) -> None:
         """Remove a payload folder with whatever it holds; `collect` does, if a backup reads it."""
@@ -105,37 +127,36 @@ class TrashCan:
 
     # Emptying.
 
-    def purge(self, entry: TrashRecord) -> None:
+    def purge(self, entry: TrashRecord, actor: str = journal.UPKEEP) -> None:
         """Drop an entry for good, with all that was removed from it one by one."""
         pending = [entry]
         while pending:
             at = pending.pop()
             if at.node == 0:
-                self.forget_external(at)
+                self._end_external(at, Op.PURGE, at.path, actor)
             else:
-                pending.extend(self._purge_node(at))
+                pending.extend(self._purge_node(at, actor))
 
-    def _purge_node(self, entry: TrashRecord) -> list[TrashRecord]:
+    def _purge_node(self, entry: TrashRecord, actor: str) -> list[TrashRecord]:
         """Drop one node's entry; return those of what was removed from it."""
         with self._instance.kv.write(freeing=True) as txn:
             inner = trash.removed_from(txn, entry.node)
             trash.forget(txn, entry)
             txn.delete(keys.REMOVAL_RUNS + keys.number(entry.node))
+            before = b""
             with contextlib.suppress(FileNotFoundError):
-                orphans.orphan(txn, nodes.locate(txn, entry.node), time.time_ns())
-            journal.append(
-                txn, time=time.time_ns(), process=self._instance.process, actor="-", op=Op.PURGE,
-                node=entry.node, replaced=entry.node, path=entry.path,
-            )  # fmt: skip
-            self._instance.journalled()
+                located = nodes.locate(txn, entry.node)
+                before = journal_hash(located.record)
+                orphans.orphan(txn, located, time.time_ns())
+            self._journal(txn, Op.PURGE, entry, entry.path, actor, before)
         return inner
 
-    def purge_older_than(self, seconds: float) -> int:
+    def purge_older_than(self, seconds: float, actor: str = journal.UPKEEP) -> int:
         """Drop everything removed more than `seconds` ago; return how many entries."""
         cutoff = time.time_ns() - int(seconds * 10**9)
         old = [entry for entry in self.entries() if entry.time <= cutoff]
         for entry in old:
-            self.purge(entry)
+            self.purge(entry, actor)
         return len(old)
 
     def enforce_bounds(self, *, max_age: float = MAX_AGE, max_bytes: int = MAX_BYTES) -> int:

@@ -77,7 +77,11 @@ class OpenNode:
 
 
 class HostFile:
-    """A handle on an open file (`fusefs.tree.backend.File`)."""
+    """A handle on an open file (`fusefs.tree.backend.File`).
+
+    Attributes:
+        written: told at a flush or the close that the file was changed since the last one.
+    """
 
     def __init__(self, opened: OpenNode, *, write: bool, closed: Callable[[OpenNode], None]):
         """`closed` is called when the handle was given back."""
@@ -85,6 +89,8 @@ class HostFile:
         self._write = write
         self._closed = closed
         self._fd = opened.acquire(write=write)
+        self._changed = False
+        self.written: Callable[[], None] | None = None
 
     def node(self) -> Node:
         return describe(self._opened.node, os.fstat(self._fd), self._fd)
@@ -121,6 +127,7 @@ class HostFile:
         return None
 
     def write(self, offset: int, data: bytes, *, append: bool = False) -> int:
+        self._changed = True
         flags = os.RWF_APPEND if append else 0
         written = os.pwritev(self._fd, [data], offset, flags)
         view = memoryview(data)
@@ -135,10 +142,12 @@ class HostFile:
     def truncate(self, size: int) -> None:
         if not self._write:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        self._changed = True
         os.ftruncate(self._fd, size)
 
     def replace(self, data: bytes) -> None:
         """Overwrite in place, so that the host's other links and handles see it as well."""
+        self._changed = True
         written = 0
         view = memoryview(data)
         while written < len(data):
@@ -146,7 +155,10 @@ class HostFile:
         self.truncate(len(data))
 
     def flush(self) -> None:
-        """Nothing to do: what was written is the host kernel's already."""
+        """Tell who wants to know: what was written is the host kernel's already."""
+        if self._changed and self.written is not None:
+            self.written()
+        self._changed = False
 
     def sync_data(self) -> None:
         os.fdatasync(self._fd)
@@ -154,5 +166,6 @@ class HostFile:
     def close(self) -> None:
         if self._fd >= 0:
             self._fd = -1
+            self.flush()
             self._opened.release(write=self._write)
             self._closed(self._opened)

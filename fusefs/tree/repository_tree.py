@@ -20,7 +20,7 @@ from fusefs.store.instance import Instance
 from fusefs.store.journal import Op
 from fusefs.store.kv import Reader, Writer
 from fusefs.store.nodes import Located
-from fusefs.store.records import SUBMODULE, Record
+from fusefs.store.records import SUBMODULE, Record, journal_hash
 from fusefs.store.working_copies import WorkingCopy
 from fusefs.tree.backend import PERSON, Actor, Change, Directory, Entry, File, Node, Owner
 from fusefs.tree.repository_blobs import Blobs
@@ -28,8 +28,9 @@ from fusefs.tree.repository_names import is_git
 from fusefs.tree.repository_nodes import LINK_MAX, Folded, RepositoryNodes, is_folded
 from fusefs.tree.repository_objects import RepositoryObjects, TreeEntry
 from fusefs.tree.repository_rewrite import Rewrite
+from fusefs.tree.store_files import to_node
 from fusefs.tree.store_names import entry_in, live_path, os_error, touch
-from fusefs.tree.store_tree import StoreTree, hash_of, to_node
+from fusefs.tree.store_tree import StoreTree
 
 
 class RepositoryTree:
@@ -200,7 +201,7 @@ class RepositoryTree:
             touch(txn, holder, now)
             self._store.journal(
                 txn, actor, Op.REMOVE, now, node=located.record.id, parent=holder_id, name=name,
-                path=b"/" + b"/".join(path), before=hash_of(located.record),
+                path=b"/" + b"/".join(path), before=journal_hash(located.record),
             )  # fmt: skip
         self._store.pin_orphans()
 
@@ -271,7 +272,7 @@ class RepositoryTree:
             self._store.journal(
                 txn, actor, op, now, node=located.record.id,
                 parent=located.parent if is_name else 0, name=located.name if is_name else b"",
-                path=b"/" + b"/".join((*mount, *path)), before=hash_of(before),
+                path=b"/" + b"/".join((*mount, *path)), before=journal_hash(before),
             )  # fmt: skip
 
         Rewrite(self.nodes, txn, self.copy.top, now, note).apply(edits, prune=prune)

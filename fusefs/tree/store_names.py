@@ -6,10 +6,13 @@ Refusals are raised as `OSError` with the errno of the system call.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
+from collections.abc import Mapping
 
 from fusefs.contract.kinds import Kind
 from fusefs.store import nodes
+from fusefs.store.journal import describe
 from fusefs.store.kv import Reader, Writer
 from fusefs.store.nodes import Located
 from fusefs.store.records import Record
@@ -47,6 +50,22 @@ def entry_in(txn: Reader, directory: Located, name: bytes) -> Located:
 def touch(txn: Writer, directory: Located, now: int) -> None:
     """Note that the entries of a directory changed at `now` (nanoseconds)."""
     nodes.update(txn, directory, directory.record._replace(mtime=now, ctime=now))
+
+
+def attribute_changes(record: Record, updates: Mapping[str, int]) -> bytes:
+    """Return a journal record's detail: what each attribute was and is now."""
+    changes: dict[str, list[int | str]] = {}
+    for field, value in updates.items():
+        before = getattr(record, field)
+        if value != before:
+            octal = field == "mode"
+            changes[field] = [f"{before:o}", f"{value:o}"] if octal else [before, value]
+    return describe(changes)
+
+
+def value_hash(value: bytes | None) -> bytes:
+    """Return what the journal says of an attribute's value: its hash, b"" where there is none."""
+    return b"" if value is None else hashlib.sha256(value).digest()
 
 
 def refuse_cycle(txn: Reader, moved: Record, new_directory: int) -> None:

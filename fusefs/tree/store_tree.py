@@ -5,18 +5,27 @@ from __future__ import annotations
 import errno
 import stat
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from itertools import islice
 from typing import cast
 
 from fusefs.contract.kinds import Kind
+from fusefs.contract.paths import decode
 from fusefs.store import journal, keys, nodes, orphans, trash
-from fusefs.store.files import Objects, OpenFiles, OpenNode, current
+from fusefs.store.files import OpenFiles, current
 from fusefs.store.instance import Instance
 from fusefs.store.journal import Op
 from fusefs.store.kv import Reader, Writer, after_prefix
 from fusefs.store.nodes import Located
-from fusefs.store.records import EMPTY_SHA256, HAS_XATTRS, Record, State, to_time
+from fusefs.store.readers import Objects
+from fusefs.store.records import (
+    EMPTY_SHA256,
+    HAS_XATTRS,
+    Record,
+    State,
+    journal_hash,
+    to_time,
+)
 from fusefs.tree.backend import (
     PERSON,
     Actor,
@@ -26,9 +35,10 @@ from fusefs.tree.backend import (
     File,
     Node,
     Owner,
-    Publication,
 )
+from fusefs.tree.store_files import StoreFile, to_node
 from fusefs.tree.store_names import (
+    attribute_changes,
     check_replace,
     directory_in,
     entry_in,
@@ -36,12 +46,11 @@ from fusefs.tree.store_names import (
     os_error,
     refuse_cycle,
     touch,
+    value_hash,
 )
 
 XATTR_MAX = 64 << 10
 """The longest value of an extended attribute, in bytes (as XATTR_SIZE_MAX of Linux)."""
-
-_KINDS = (Kind.DIR, *Kind)
 
 
 class StoreTree:
@@ -114,7 +123,7 @@ class StoreTree:
         opened = self._files.open(located, objects)
         if write:
             opened.actor = actor.session
-        return _StoreFile(opened)
+        return StoreFile(opened)
 
     def read_link(self, key: Hashable) -> bytes:
         """Return the target of a symbolic link."""
@@ -164,7 +173,7 @@ class StoreTree:
             touch(txn, directory, now)
             self.journal(
                 txn, actor, Op.CREATE, now, node=record.id, parent=directory.record.id, name=name,
-                path=_join(path, name), after=tail if kind == Kind.FILE else b"",
+                path=_join(path, name), after=journal_hash(record),
             )  # fmt: skip
         return to_node(record)
 
@@ -186,13 +195,14 @@ class StoreTree:
                 raise os_error(errno.EISDIR)
             path = (*live_path(txn, holder.record.id), name)
             size = current(self._instance, txn, located.record).size
-            trash.record_removal(
+            removed = trash.record_removal(
                 txn, located, now=now, actor=actor.session, path=path, size=size
             )
             touch(txn, holder, now)
             self.journal(
                 txn, actor, Op.REMOVE, now, node=located.record.id, parent=holder.record.id,
-                name=name, path=_join(path), before=hash_of(located.record),
+                name=name, path=_join(path), before=journal_hash(located.record),
+                detail=journal.describe({"trash": removed.id}),
             )  # fmt: skip
 
     def rename(
@@ -243,8 +253,8 @@ class StoreTree:
                 parent=source_dir.record.id, name=name, new_parent=target_id, new_name=new_name,
                 replaced=0 if replaced is None else replaced.record.id,
                 path=_join(path) + b"\0" + _join(new_path),
-                before=b"" if replaced is None else hash_of(replaced.record),
-                after=hash_of(source.record),
+                before=b"" if replaced is None else journal_hash(replaced.record),
+                after=journal_hash(source.record),
             )  # fmt: skip
         if replaced is not None and not exchange and self._files.is_open(replaced.record.id):
             self.pin_orphans()
@@ -270,10 +280,9 @@ class StoreTree:
                     updates[field] = to_time(updates[field])
             changed = record._replace(ctime=now, **updates)
             nodes.update(txn, located, changed)
-            path = nodes.path_of(txn, node_id)
             self.journal(
-                txn, actor, Op.ATTRIBUTES, now, node=node_id,
-                path=b"" if path is None else _join(path),
+                txn, actor, Op.ATTRIBUTES, now, node=node_id, path=_path_of(txn, node_id),
+                detail=attribute_changes(record, updates),
             )  # fmt: skip
             if record.content_state == State.SCRATCH and change.mtime is not None:
                 self._files.set_scratch_times(txn, node_id, changed.atime, changed.mtime)
@@ -317,34 +326,33 @@ class StoreTree:
         if len(value) > XATTR_MAX:
             raise os_error(errno.E2BIG)
 
-        def apply(txn: Writer, record: Record) -> Record:
-            txn.put(keys.xattr(record.id, name), value)
-            return record._replace(state=record.state | HAS_XATTRS)
-
-        self._change_xattr(_id(key), apply, actor)
+        self._change_xattr(_id(key), name, value, actor)
 
     def remove_xattr(self, key: Hashable, name: bytes, actor: Actor) -> None:
         """Remove an extended attribute."""
-
-        def apply(txn: Writer, record: Record) -> Record:
-            if txn.get(keys.xattr(record.id, name)) is None:
-                raise os_error(errno.ENODATA)
-            txn.delete(keys.xattr(record.id, name))
-            return record
-
-        self._change_xattr(_id(key), apply, actor)
+        self._change_xattr(_id(key), name, None, actor)
 
     def _change_xattr(
-        self, node_id: int, apply: Callable[[Writer, Record], Record], actor: Actor
+        self, node_id: int, name: bytes, value: bytes | None, actor: Actor
     ) -> None:
         now = time.time_ns()
         with self._kv.write() as txn:
             located = nodes.locate(txn, node_id)
-            nodes.update(txn, located, apply(txn, located.record)._replace(ctime=now))
-            path = nodes.path_of(txn, node_id)
+            record, where = located.record, keys.xattr(node_id, name)
+            before = txn.get(where)
+            if value is not None:
+                txn.put(where, value)
+                record = record._replace(state=record.state | HAS_XATTRS)
+            elif before is None:
+                raise os_error(errno.ENODATA)
+            else:
+                txn.delete(where)
+            nodes.update(txn, located, record._replace(ctime=now))
             self.journal(
-                txn, actor, Op.XATTR, now, node=node_id, path=b"" if path is None else _join(path)
-            )
+                txn, actor, Op.XATTR, now, node=node_id, path=_path_of(txn, node_id),
+                before=value_hash(before), after=value_hash(value),
+                detail=journal.describe({"attribute": decode(name)}),
+            )  # fmt: skip
 
     def pin_orphans(self) -> None:
         """Keep alive what is in no directory any more but open here; let go of the rest."""
@@ -370,12 +378,13 @@ class StoreTree:
         replaced: int = 0,
         before: bytes = b"",
         after: bytes = b"",
+        detail: bytes = b"",
     ) -> None:
         """Append a record to the journal (see `JournalRecord`)."""
         journal.append(
             txn, time=now, process=self._instance.process, actor=actor.session, op=op, node=node,
             parent=parent, name=name, new_parent=new_parent, new_name=new_name, replaced=replaced,
-            path=path, before=before, after=after,
+            path=path, before=before, after=after, detail=detail,
         )  # fmt: skip
         self._instance.journalled()
 
@@ -392,56 +401,13 @@ class _StoreDirectory:
         """Nothing is held."""
 
 
-class _StoreFile:
-    """A handle: the open node, with the backend's protocol."""
-
-    def __init__(self, node: OpenNode) -> None:
-        self._node = node
-        self.read_nowait = node.read_nowait
-        self.read = node.read
-        self.pending_copy = node.pending_copy
-        self.truncate = node.truncate
-        self.replace = node.replace
-        self.flush = node.flush
-        self.sync_data = node.sync_data
-
-    def node(self) -> Node:
-        return to_node(self._node.record())
-
-    def write(self, offset: int, data: bytes, *, append: bool = False) -> int:
-        return self._node.write(offset, data, append=append)
-
-    def close(self) -> Publication | None:
-        return self._node.release()
-
-
 def _id(key: Hashable) -> int:
     return cast(int, key)
 
 
-def to_node(record: Record) -> Node:
-    """Return what a record says of a node."""
-    clean_file = record.kind == Kind.FILE and record.content_state == State.CLEAN
-    return Node(
-        record.id,
-        _KINDS[record.kind],
-        record.mode,
-        record.uid,
-        record.gid,
-        record.size,
-        record.atime,
-        record.mtime,
-        record.ctime,
-        record.tail if clean_file else None,
-        record.linked,
-        record.has_xattrs,
-    )
-
-
-def hash_of(record: Record) -> bytes:
-    """Return the SHA-256 of a file, b"" for what has none."""
-    hashed = record.kind == Kind.FILE and record.content_state != State.OBJECT
-    return record.tail if hashed and record.tail != EMPTY_SHA256 else b""
+def _path_of(txn: Reader, node_id: int) -> bytes:
+    path = nodes.path_of(txn, node_id)
+    return b"" if path is None else _join(path)
 
 
 def _join(path: tuple[bytes, ...], *names: bytes) -> bytes:

@@ -16,8 +16,8 @@ from fusefs.store.definitions import BindSpec
 from fusefs.store.instance import Instance, InstanceError
 from fusefs.store.mounts import MountSpec
 from fusefs.tree.backend import Backend, Node
-from fusefs.tree.host_tree import HostTree
 from fusefs.tree.instance_trash import InstanceTrash
+from fusefs.tree.journalled_host import JournalledHost
 from fusefs.tree.store_tree import StoreTree
 from fusefs.tree.unavailable import UnavailableTree
 
@@ -145,7 +145,9 @@ class Tree:
             raise InstanceError(
                 f"Unknown backend {spec.backend!r} at {render(path)}: this fusefs has {HOST}."
             )
-        return HostTree(spec.source, InstanceTrash(self.instance, path))
+        return JournalledHost(
+                spec.source, InstanceTrash(self.instance, path), self.instance, path
+            )
 
     def unavailable(self) -> list[Path]:
         """Return where folders are bound that cannot be opened."""
@@ -186,4 +188,3 @@ class Tree:
         for name in path:
             spot = self.child(spot.backend, spot.tag, spot.node.key, spot.bound, name)
         return spot
-

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import errno
 import json
-import logging
 import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from fusefs.daemon import daemon
+from fusefs.daemon import daemon, logs
 from fusefs.daemon.options import MountOptions
 from fusefs.daemon.serve import serve
 from fusefs.session.handles import ViewFile
 from fusefs.session.place import Place
 from fusefs.session.view_reader import ViewReader
+from fusefs.session.view_tree import ViewTree
 
 FOREVER = threading.Event()
 
@@ -43,6 +43,13 @@ def _fail(name: bytes) -> None:
         raise KeyError("made to fail")
 
 
+def _fail_change(name: bytes) -> None:
+    if name == b"breaks":
+        raise ZeroDivisionError("made to fail")
+    if name == b"breaks-os":
+        raise OSError(errno.EBADF, "made to fail")
+
+
 def _break() -> None:
     child, read_nowait = ViewReader.child, ViewFile.read_nowait
 
@@ -62,13 +69,38 @@ def _break() -> None:
             return None
         return read_nowait(self, offset, size)
 
+    _break_changes()
     ViewReader.child = failing_child  # type: ignore[method-assign]
     ViewFile.read_nowait = slow_read_nowait  # type: ignore[method-assign]
 
 
+def _break_changes() -> None:
+    """Let files of some names fail at whatever carries bytes, once it has been done."""
+    write, set_xattr, create = ViewFile.write, ViewTree.set_xattr, ViewTree.create
+
+    def failing_write(self: ViewFile, offset: int, data: bytes) -> int:
+        written = write(self, offset, data)
+        _fail_change(self.place.name)
+        return written
+
+    def failing_set_xattr(self: ViewTree, place: Place, name: bytes, value: bytes) -> None:
+        set_xattr(self, place, name, value)
+        _fail_change(place.name)
+
+    def failing_create(self: ViewTree, place: Place, name: bytes, *how: Any, **more: Any) -> Any:
+        made = create(self, place, name, *how, **more)
+        _fail_change(name.removesuffix(b"-link") if name.endswith(b"-link") else b"")
+        return made
+
+    ViewFile.write = failing_write  # type: ignore[method-assign]
+    ViewTree.set_xattr = failing_set_xattr  # type: ignore[method-assign]
+    ViewTree.create = failing_create  # type: ignore[method-assign]
+
+
 def main() -> None:
     folder, session, mountpoint, ready_fd, options = sys.argv[1:]
-    logging.basicConfig(level=logging.INFO)
+    given = json.loads(options)
+    logs.set_up(session, given.pop("log_format", "text"), given.pop("log_level", "info"))
     _break()
     running: list[daemon.Daemon] = []
     run = daemon.Daemon.run
@@ -79,7 +111,7 @@ def main() -> None:
         run(self)
 
     daemon.Daemon.run = noted_run  # type: ignore[method-assign]
-    how = MountOptions(**json.loads(options))
+    how = MountOptions(**given)
     serve(folder, session, mountpoint, how, ready_fd=int(ready_fd) if ready_fd != "-" else None)
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from fusefs.contract.levels import Level
+from fusefs.store import keys
+from fusefs.store import seal as sealing
 from fusefs.tree.backend import Change
 from tests.daemon.conftest import World, settle, until
 
@@ -259,3 +261,27 @@ def test_two_sessions_write_in_turn(world: World) -> None:
         until((second / f"a{turn}").exists)
         until((first / f"b{turn}").exists)
     assert len(os.listdir(first)) == 50
+
+
+def test_what_a_damaged_journal_cannot_tell_is_looked_up_anew(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounted = world.mount()
+    view = mounted.point
+    (view / "f").write_bytes(b"old")
+    os.sync()
+    assert (view / "f").read_bytes() == b"old"
+    assert not (view / "g").exists()
+    whole = sealing.seal
+
+    def seal(key: bytes, value: bytes) -> bytes:
+        return b"damaged" if key.startswith(keys.JOURNAL) else whole(key, value)
+
+    with world.opened() as other:
+        with monkeypatch.context() as patch:
+            patch.setattr("fusefs.store.lmdb_kv.seal", seal)
+            other.write("/f", b"new")
+            other.write("/g", b"new")
+        until(lambda: (view / "f").read_bytes() == b"new" and (view / "g").exists())
+        other.write("/f", b"newer")
+        until(lambda: (view / "f").read_bytes() == b"newer")

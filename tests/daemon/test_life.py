@@ -217,7 +217,9 @@ def test_the_service_manager_is_told(world: World, tmp_path: Path) -> None:
 def test_stacks_on_demand(world: World) -> None:
     mounted = world.mount()
     mounted.process.send_signal(signal.SIGUSR1)
-    until(lambda: "most recent call first" in mounted.words)
+    until(lambda: "in EntryQueue.task" in mounted.words)
+    assert "Thread 0x" in mounted.words
+    assert "in Background._commit_forever" in mounted.words
     (mounted.point / "lives").write_bytes(b"on")
 
 

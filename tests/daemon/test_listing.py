@@ -170,3 +170,38 @@ def test_closing_gives_handles_back(shared: Mounted, view: Path) -> None:
     for stream in streams:
         stream.close()
     until(lambda: shared.ask("directories") == 0)
+
+
+def test_a_listing_given_out_again_is_the_same_until_something_changes(view: Path) -> None:
+    for name in ("a", "c", "d"):
+        (view / name).write_bytes(b"1")
+
+    def listed() -> list[tuple[str, int]]:
+        with os.scandir(view) as entries:
+            return [(entry.name, entry.stat(follow_symlinks=False).st_size) for entry in entries]
+
+    first = listed()
+    assert listed() == listed() == first
+    (view / "a").write_bytes(b"22")
+    (view / "b").mkdir()
+    assert dict(listed())["a"] == 2
+    assert "b" in dict(listed())
+    (view / "c").unlink()
+    assert "c" not in dict(listed())
+    Path("/proc/sys/vm/drop_caches").write_text("2")
+    assert dict(listed())["a"] == 2
+    assert {name: (view / name).lstat().st_ino for name, _ in listed()} == {
+        entry.name: entry.inode() for entry in os.scandir(view)
+    }
+
+
+def test_a_listing_goes_on_beside_one_that_is_given_out_again(view: Path) -> None:
+    for number in range(300):
+        (view / f"{number:03}").touch()
+    slow = os.scandir(view)
+    names = [next(slow).name]
+    (view / "000a").touch()
+    assert len(list(view.iterdir())) == len(list(view.iterdir())) == 301
+    names += [entry.name for entry in slow]
+    assert len(names) == len(set(names))
+    assert set(names) >= {f"{number:03}" for number in range(300)}

@@ -17,7 +17,8 @@ from pyfuse3 import FUSEError
 from fusefs.contract.errors import AccessDenied, NotFound
 from fusefs.daemon import mount_lock
 from fusefs.daemon.guard import handler
-from fusefs.daemon.handles import FIRST_ENTRY, DirectoryHandle
+from fusefs.daemon.handles import DirectoryHandle
+from fusefs.daemon.listings import FIRST_ENTRY
 from fusefs.daemon.mount_lock import MountLock, Served
 from fusefs.daemon.mountpoint import MountError
 from fusefs.daemon.notify import Notifier
@@ -32,6 +33,9 @@ class Handlers:
 
     def is_open(self, inode: int) -> bool:
         return inode == 7
+
+    def paths_of(self, op: str, named: dict[str, object]) -> dict[str, str]:
+        return {}
 
     @handler
     async def lookup(self, inode: int, failure: BaseException) -> None:

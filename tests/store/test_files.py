@@ -76,6 +76,20 @@ def test_what_is_written_is_published_by_hash(instance: Instance, size: int) -> 
     assert list((instance.folder / "scratch").iterdir()) == []
 
 
+def test_a_large_file_that_is_written_slowly_is_not_collected(instance: Instance) -> None:
+    tree = StoreTree(instance)
+    key = make(tree)
+    file = tree.open_file(key, write=True)
+    file.write(0, b"x" * 2 * INLINE_MAX)
+    (scratch,) = (instance.folder / "scratch").iterdir()
+    os.utime(scratch, (0, 0))
+    assert collect(instance).stray_files == 0
+    close(file)
+    reader = tree.open_file(key, write=False)
+    assert read_all(reader) == b"x" * 2 * INLINE_MAX
+    close(reader)
+
+
 def test_equal_content_is_stored_once(instance: Instance) -> None:
     tree = StoreTree(instance)
     for name in (b"a", b"b", b"c"):

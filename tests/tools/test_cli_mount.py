@@ -34,6 +34,18 @@ def test_background_returns_when_mounted_and_umount_ends_it(filled, tmp_path):
     filled("check")
 
 
+def test_the_log_in_json(filled, mount):
+    view = mount("narrow", "--log-format", "json", "--log-level", "debug")
+    with pytest.raises(PermissionError):
+        os.listdir(view / "Dir1")
+    unmount(view)
+    lines = [json.loads(x) for x in (filled.instance / "run/narrow.log").read_text().splitlines()]
+    assert {line["session"] for line in lines} == {"narrow"}
+    assert [line["msg"] for line in lines if line["level"] == "info"] == ["mounted", "unmounted"]
+    refused = [line for line in lines if line.get("op") == "opendir"]
+    assert (refused[0]["path"], refused[0]["errno"]) == ("/Dir1", "EACCES")
+
+
 def test_passages_hold_on_the_mount(filled, mount):
     view = mount("narrow")
     assert os.stat(view / "Dir1").st_mode & 0o7777 == 0o111

@@ -157,10 +157,12 @@ def test_odd_names(filled):
     assert filled("cat", path).out == "odd"
     names = [entry["name"] for entry in filled("ls", "/Dir1", "--json").json["entries"]]
     assert ODD in names
-    for words in (["stat", path], ["explain", path], ["log"], ["rm", path], ["trash", "list"]):
+    for words in (["stat", path], ["explain", path], ["rm", path], ["trash", "list"]):
         assert path in filled(*words).out
     assert json.dumps(path)[1:-1] in filled("trash", "list", "--json").out
     assert path in filled("cat", path, expect=1).err
+    escaped = path.replace("\n", "\\n").replace("\x1b", "\\x1b")
+    assert escaped in filled("log").out
 
 
 def test_log(filled):

@@ -238,7 +238,7 @@ def test_doctor(cli):
     names = {finding["name"] for finding in result.json["findings"]}
     assert {"python", "package pyfuse3", "/dev/fuse", "fusermount3", "instance"} <= names
     for finding in result.json["findings"]:
-        assert (finding["verdict"] == "ok") == (not finding["remedy"])
+        assert (finding["verdict"] in {"ok", "mended"}) == (not finding["remedy"])
 
 
 def test_a_reader_that_leaves_is_no_failure(cli):

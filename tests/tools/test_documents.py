@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -81,8 +82,10 @@ def test_commands_and_options_exist(document):
     for line in blocks:
         command: click.Command = app
         context = click.Context(app)
-        for word in line.split()[1:]:
+        for before, word in pairwise(line.split()):
             if isinstance(command, click.Group) and not word.startswith("-"):
+                if before.startswith("-"):
+                    continue  # an option's value
                 if word in {"COMMAND", "NAME"} or word.isupper():
                     break
                 found = command.get_command(context, word.rstrip(",;"))

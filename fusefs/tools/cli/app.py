@@ -46,7 +46,7 @@ _MODULES = {
     "diff": "staging",
     "commit": "staging",
     "sync": "staging",
-    "log": "care",
+    "log": "log",
     "trash": "care",
     "check": "care",
     "gc": "care",

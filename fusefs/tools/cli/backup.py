@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fusefs.store.findings import human_size
 from fusefs.tools.cli.options import HOST_PATH, Options, common_options, open_instance
 from fusefs.tools.cli.output import (
     CommandFailed,
     Failure,
     Status,
     describe_os_error,
-    human_size,
     say,
     say_json,
 )

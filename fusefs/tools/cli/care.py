@@ -1,23 +1,21 @@
-"""`fusefs log`, `trash`, `check`, `gc`: what happened in an instance, and its upkeep."""
+"""`fusefs trash`, `check`, `gc`: the upkeep of an instance."""
 
 from __future__ import annotations
 
 import sys
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from fusefs.store.findings import human_size
 from fusefs.tools.cli.completing import complete_trash
 from fusefs.tools.cli.durations import duration
 from fusefs.tools.cli.groups import Commands
 from fusefs.tools.cli.options import (
     Options,
     common_options,
-    complete_session,
-    find_session,
     open_instance,
     open_session,
 )
@@ -25,7 +23,6 @@ from fusefs.tools.cli.output import (
     CommandFailed,
     Failure,
     Status,
-    human_size,
     human_time,
     say,
     say_json,
@@ -35,121 +32,9 @@ from fusefs.tools.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from fusefs.contract.paths import Path as TreePath
     from fusefs.session.session import Session
-    from fusefs.store.instance import Instance
-    from fusefs.store.journal import JournalRecord
     from fusefs.store.trash import TrashRecord
     from fusefs.store.trash_can import TrashCan
-
-
-@click.command("log")
-@click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(min=1),
-              help="How many changes, counted from the newest.")
-@click.option("--session", "session_name", metavar="NAME", shell_complete=complete_session,
-              help="Only changes by this session ('-': by the owner of the instance).")
-@click.option("--path", metavar="PATH", help="Only changes at or below this path.")
-@common_options
-@click.pass_obj
-def log_command(options: Options, limit: int, session_name: str | None, path: str | None) -> None:
-    """Show what was changed, when and by whom, oldest first.
-
-    \b
-    Example:
-      fusefs log -n 20
-      fusefs log --session work --path /project/src
-    """
-    from fusefs.contract.paths import decode
-
-    with open_instance(options) as instance:
-        records = _newest(instance, limit, session_name, path)
-        if session_name is not None and not records:
-            _check_known(instance, session_name)
-    if options.json:
-        say_json({"changes": [_log_entry(record) for record in records]})
-        return
-    rows = [
-        (
-            str(record.seq),
-            human_time(record.time),
-            record.actor,
-            record.op.name.lower(),
-            decode(record.path),
-        )
-        for record in records
-    ]
-    say_table(rows, heads=("change", "when", "session", "what", "path"))
-    say_nothing_if_none(rows)
-
-
-def _newest(
-    instance: Instance, limit: int, session_name: str | None, path: str | None
-) -> list[JournalRecord]:
-    from fusefs.contract.paths import resolve
-
-    if session_name is None and path is None:
-        return list(_all_since(instance, max(0, instance.journal.last() - limit)))
-    top = None if path is None else resolve(path)
-    chosen = (
-        record
-        for record in _all_since(instance, 0)
-        if session_name in {None, record.actor} and (top is None or _concerns(record, top))
-    )
-    return list(deque(chosen, maxlen=limit))
-
-
-def _check_known(instance: Instance, name: str) -> None:
-    """Check that a session is defined, or was at some time.
-
-    Raises:
-        InstanceError: it never was.
-    """
-    from fusefs.contract.sessions import OPERATOR
-    from fusefs.store.journal import Op
-
-    if name != OPERATOR.name and not any(
-        name == record.actor or (record.op == Op.SESSION and record.path == name.encode())
-        for record in _all_since(instance, 0)
-    ):
-        find_session(instance, name)
-
-
-def _concerns(record: JournalRecord, top: TreePath) -> bool:
-    from fusefs.contract.paths import is_at_or_below, resolve
-    from fusefs.store.journal import Op
-
-    # Of a session's definition the record has the name.
-    return record.op != Op.SESSION and any(
-        path is not None and is_at_or_below(resolve(path), top) for path in _paths(record)
-    )
-
-
-def _paths(record: JournalRecord) -> tuple[bytes, bytes | None]:
-    """Return the path that a record is about and, of a move, the one moved to."""
-    path, nul, target = record.path.partition(b"\0")
-    return path, target if nul else None
-
-
-def _all_since(instance: Instance, seq: int) -> Iterator[JournalRecord]:
-    while records := instance.journal.since(seq):
-        yield from records
-        seq = records[-1].seq
-
-
-def _log_entry(record: JournalRecord) -> dict[str, Any]:
-    from fusefs.contract.paths import decode
-
-    path, target = _paths(record)
-    return {
-        "seq": record.seq,
-        "time_ns": record.time,
-        "session": record.actor,
-        "what": record.op.name.lower(),
-        "path": decode(path),
-        "target": None if target is None else decode(target),
-        "sha256_before": record.before.hex() or None,
-        "sha256_after": record.after.hex() or None,
-    }
 
 
 @click.group("trash", cls=Commands)
@@ -273,6 +158,7 @@ def trash_empty(ctx: click.Context, which: tuple[str, ...], age: float | None, y
       fusefs trash empty --older-than 30d
       fusefs trash empty 4711 /project/old.txt
     """
+    from fusefs.contract.sessions import OPERATOR
     from fusefs.store.trash_can import TrashCan
 
     options = ctx.ensure_object(Options)
@@ -287,7 +173,7 @@ def trash_empty(ctx: click.Context, which: tuple[str, ...], age: float | None, y
             if asks and (count := len(can.entries())):
                 text = f"Drop everything in the trash ({count}) for good?"
                 click.confirm(text, abort=True, err=True)
-            dropped = can.purge_older_than(age or 0)
+            dropped = can.purge_older_than(age or 0, OPERATOR.name)
     if options.json:
         say_json({"dropped": dropped})
     else:
@@ -297,6 +183,7 @@ def trash_empty(ctx: click.Context, which: tuple[str, ...], age: float | None, y
 def _drop(can: TrashCan, which: Iterable[str]) -> int:
     """Drop the entries given as ids or old paths, all or none; return how many."""
     from fusefs.contract.paths import resolve
+    from fusefs.contract.sessions import OPERATOR
 
     entries = can.entries()
     chosen: dict[int, TrashRecord] = {}
@@ -310,7 +197,7 @@ def _drop(can: TrashCan, which: Iterable[str]) -> int:
             raise _not_in_trash(what)
         chosen |= {entry.id: entry for entry in found}
     for entry in chosen.values():
-        can.purge(entry)
+        can.purge(entry, OPERATOR.name)
     return len(chosen)
 
 

@@ -1,210 +1,135 @@
-"""`fusefs doctor`: is everything there that a mount needs, and how to get what is not."""
+"""`fusefs doctor`: what is wrong with the machine, an instance and its mounts, and mending it."""
 
 from __future__ import annotations
 
-import os
-import re
-import resource
-import shutil
-import sys
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from enum import StrEnum
-from importlib import import_module
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from fusefs.tools.cli.options import Options, common_options
-from fusefs.tools.cli.output import Status, say, say_json
+from fusefs.store.findings import Finding, Verdict
+from fusefs.tools.cli import machine
+from fusefs.tools.cli.options import Options, common_options, complete_session, open_instance
+from fusefs.tools.cli.output import Status, describe_os_error, say, say_json, steps
 
-FUSE_DEVICE = Path("/dev/fuse")
-FUSE_CONFIG = Path("/etc/fuse.conf")
-MIN_OPEN_FILES = 4096
+if TYPE_CHECKING:
+    from fusefs.store.instance import Instance
 
+_NAME_ANOTHER = "fusefs --instance DIR, or fusefs init"
 
-class Verdict(StrEnum):
-    """How a thing that was looked at is: `MISSING` ones keep a mount from working."""
-
-    OK = "ok"
-    OPTIONAL = "optional"
-    MISSING = "missing"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at; `remedy` is empty where all is well."""
-
-    name: str
-    verdict: Verdict
-    detail: str
-    remedy: str = ""
+Progress = Callable[[str], None]
 
 
 @click.command("doctor")
+@click.option("--session", "session_name", metavar="NAME", shell_complete=complete_session,
+              help="Only the mounts of this session, and what all of the instance shares.")
+@click.option("--dry-run", is_flag=True, help="Only say what is wrong: change nothing.")
 @common_options
 @click.pass_context
-def doctor_command(ctx: click.Context) -> None:
-    """Look whether everything is there that a mount needs.
+def doctor_command(ctx: click.Context, session_name: str | None, dry_run: bool) -> None:
+    """Find what is wrong and mend it: the machine, the instance, its mounts.
 
-    Exits with 1 if something that a mount needs is missing.
+    Says of each thing what was found and done. Takes away mounts whose process died, finishes
+    what dead processes left in the store, and tells of mounts that do not answer and how to
+    find out why; it ends no process, and touches nobody else's mounts. Safe while sessions are
+    mounted. The machine is only looked at.
+
+    Exits with 1 if something remains to be done: the line with the arrow says what.
 
     \b
     Example:
       fusefs doctor
+      fusefs doctor --session work --dry-run
     """
     options = ctx.ensure_object(Options)
-    findings = list(examine(options.folder))
-    healthy = all(finding.verdict is not Verdict.MISSING for finding in findings)
+    with steps() as progress:
+        findings = list(_examine(options, session_name, dry_run=dry_run, progress=progress))
+    healthy = all(finding.verdict.well for finding in findings)
     if options.json:
         say_json({"healthy": healthy, "findings": [asdict(finding) for finding in findings]})
     else:
-        width = max(len(finding.name) for finding in findings)
-        for finding in findings:
-            say(f"{finding.verdict:<8}  {finding.name:<{width}}  {finding.detail}")
-            if finding.remedy:
-                say(f"{'':8}  {'':{width}}  → {finding.remedy}")
-        say("A mount has all it needs." if healthy else "A mount needs what is missing above.")
+        _show(findings, healthy=healthy)
     ctx.exit(Status.OK if healthy else Status.REFUSED)
 
 
-def examine(instance: Path) -> Iterator[Finding]:
-    """Look at one thing after another."""
-    version = ".".join(map(str, sys.version_info[:3]))
-    yield Finding("python", Verdict.OK, version)
-    yield from _packages()
-    yield _library()
-    yield _device()
-    yield _fusermount()
-    yield _other_users()
-    yield _bubblewrap()
-    yield _open_files()
-    yield _instance(instance)
+def _show(findings: Iterable[Finding], *, healthy: bool) -> None:
+    width = max(len(finding.name) for finding in findings)
+    for finding in findings:
+        say(f"{finding.verdict:<8}  {finding.name:<{width}}  {finding.detail}")
+        if finding.remedy:
+            say(f"{'':8}  {'':{width}}  → {finding.remedy}")
+    say("All is well." if healthy else "Something remains to be done: see the arrows above.")
 
 
-def _packages() -> Iterator[Finding]:
-    from importlib import metadata
-
+def _examine(
+    options: Options, session: str | None, *, dry_run: bool, progress: Progress
+) -> Iterator[Finding]:
+    folder = options.folder
+    if session is not None:
+        _check_session(folder, session)
+    else:
+        yield from machine.examine()
+        if not folder.exists():
+            yield Finding("instance", Verdict.OPTIONAL, f"none at {folder}", "fusefs init")
+            return
     try:
-        requirements = metadata.requires("fusefs") or []
-    except metadata.PackageNotFoundError:
+        from fusefs.daemon import mending as mounts
+        from fusefs.store import mending as store
+        from fusefs.store.instance import InstanceError
+    except ImportError as error:
         yield Finding(
-            "package fusefs", Verdict.OPTIONAL, "runs from a folder, not installed",
-            "pip install .",
-        )
-        return
-    for requirement in requirements:
-        if ";" in requirement:  # an extra
-            continue
-        name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
-        try:
-            yield Finding(f"package {name}", Verdict.OK, metadata.version(name))
-        except metadata.PackageNotFoundError:
-            yield Finding(
-                f"package {name}", Verdict.MISSING, "not installed", f"pip install '{requirement}'"
-            )
-
-
-def _library() -> Finding:
-    try:
-        import_module("fusefs.daemon.serve")
-    except ImportError as error:
-        return Finding("libfuse3", Verdict.MISSING, str(error), "apt-get install fuse3")
-    return Finding("libfuse3", Verdict.OK, "loads")
-
-
-def _device() -> Finding:
-    name = str(FUSE_DEVICE)
-    if not FUSE_DEVICE.exists():
-        return Finding(
-            name, Verdict.MISSING, "not there",
-            "modprobe fuse; in a container, start it with --device /dev/fuse",
-        )  # fmt: skip
-    if os.access(FUSE_DEVICE, os.R_OK | os.W_OK):
-        return Finding(name, Verdict.OK, "can be opened")
-    return Finding(
-        name, Verdict.MISSING, "cannot be opened by this user",
-        "as root: chmod 666 /dev/fuse, as distributions have it",
-    )
-
-
-def _fusermount() -> Finding:
-    found = shutil.which("fusermount3")
-    if found is None:
-        needed = Verdict.OPTIONAL if os.geteuid() == 0 else Verdict.MISSING
-        return Finding(
-            "fusermount3", needed, "not found; ordinary users mount through it",
-            "apt-get install fuse3",
-        )
-    if os.geteuid() == 0 or Path(found).stat().st_mode & 0o4000:
-        import subprocess
-
-        version = subprocess.run(
-            [found, "--version"], capture_output=True, text=True, check=False
-        ).stdout.strip()
-        return Finding("fusermount3", Verdict.OK, version.rpartition(" ")[2] or found)
-    return Finding(
-        "fusermount3", Verdict.MISSING, f"{found} is not setuid root",
-        f"as root: chmod u+s {found}; a user namespace of your own needs no setuid",
-    )
-
-
-def _other_users() -> Finding:
-    name = "--allow-other"
-    if os.geteuid() == 0:
-        return Finding(name, Verdict.OK, "root may")
-    try:
-        lines = FUSE_CONFIG.read_text().splitlines()
-    except OSError:
-        lines = []
-    if any(line.split("#")[0].strip() == "user_allow_other" for line in lines):
-        return Finding(name, Verdict.OK, f"user_allow_other stands in {FUSE_CONFIG}")
-    return Finding(
-        name, Verdict.OPTIONAL, "only the user who mounts can use the mount",
-        f"as root: echo user_allow_other >> {FUSE_CONFIG}",
-    )
-
-
-def _bubblewrap() -> Finding:
-    if found := shutil.which("bwrap"):
-        return Finding("bubblewrap", Verdict.OK, found)
-    return Finding(
-        "bubblewrap", Verdict.OPTIONAL, "not found; a sandbox around a view uses it",
-        "apt-get install bubblewrap",
-    )
-
-
-def _open_files() -> Finding:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard == resource.RLIM_INFINITY or hard >= MIN_OPEN_FILES:
-        return Finding("open files", Verdict.OK, f"limit {soft}, may be raised to {hard}")
-    return Finding(
-        "open files", Verdict.OPTIONAL, f"at most {hard} for a process",
-        f"raise the hard limit (ulimit -Hn, LimitNOFILE=) to {MIN_OPEN_FILES} or more",
-    )
-
-
-def _instance(folder: Path) -> Finding:
-    try:
-        from fusefs.contract.paths import render
-        from fusefs.session.session import Session
-        from fusefs.store.instance import Instance, InstanceError
-    except ImportError as error:
-        return Finding(
             "instance", Verdict.MISSING, f"cannot be opened: {error}", "see the packages above"
         )
+        return
     try:
-        if not folder.exists():
-            return Finding("instance", Verdict.OPTIONAL, f"none at {folder}", "fusefs init")
-        with Instance.open(folder) as instance:
-            lost = [render(path) for path in Session(instance).view.tree.unavailable()]
+        yield from mounts.examine(folder / "run", session, dry_run=dry_run, progress=progress)
+        found = store.examine(folder, dry_run=dry_run, progress=progress)
+        yield from found
+        # Opening an instance mends.
+        if not (dry_run and any(finding.verdict is Verdict.TO_MEND for finding in found)):
+            progress("looking at bound folders")
+            yield _bound_folders(options)
     except (InstanceError, OSError) as error:
-        return Finding(
-            "instance", Verdict.MISSING, str(error), "fusefs --instance DIR, or fusefs init"
-        )
+        if session is not None:
+            raise
+        what = describe_os_error(error) if isinstance(error, OSError) else str(error)
+        is_there = (folder / "data.mdb").exists()
+        remedy = "be its owner, or restore it from a backup" if is_there else _NAME_ANOTHER
+        yield Finding("instance", Verdict.MISSING, what, remedy)
+
+
+def _check_session(folder: Path, name: str) -> None:
+    """Check that the instance has a session, or a mount of one that it had.
+
+    Raises:
+        InstanceError: it has neither.
+    """
+    from fusefs.daemon.mount_lock import locks, read
+    from fusefs.store.inspection import inspect
+    from fusefs.store.instance import InstanceError
+
+    known = inspect(folder).sessions
+    mounted = (read(path) for path in locks(folder / "run"))
+    if name not in known and not any(served and served.session == name for served in mounted):
+        names = ", ".join(known) or "there are none yet"
+        raise InstanceError(f"No such session: {name} (known: {names}).")
+
+
+def _bound_folders(options: Options) -> Finding:
+    with open_instance(options) as instance:
+        lost = _unavailable(instance)
     if lost:
         return Finding(
             "instance", Verdict.MISSING, f"bound folders cannot be opened: {', '.join(lost)}",
             "bring the folder back, or fusefs unbind PATH",
         )  # fmt: skip
-    return Finding("instance", Verdict.OK, str(folder))
+    return Finding("instance", Verdict.OK, str(options.folder))
+
+
+def _unavailable(instance: Instance) -> list[str]:
+    from fusefs.contract.paths import render
+    from fusefs.session.session import Session
+
+    return [render(path) for path in Session(instance).view.tree.unavailable()]

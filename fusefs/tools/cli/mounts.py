@@ -75,6 +75,11 @@ def owner(text: str) -> tuple[int, int]:
               help="Define the session (again) from this file, then mount it.")
 @click.option("--bind", "binds", metavar="HOST_DIR[=PATH]", multiple=True,
               help="Mount a host directory without an instance of your own.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text",
+              show_default=True, help="Log lines as key=value pairs, or one JSON object a line.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]),
+              help="From which level on is logged; debug has each refusal.  [default: info; on a "
+              "terminal warning]")
 @rule_options
 @click.option("--ready-fd", type=int, hidden=True)
 @click.option("--throw-away", is_flag=True, hidden=True)
@@ -126,6 +131,10 @@ def mount_command(
 
 
 def _has_content(folder: Path) -> bool:
+    from fusefs.daemon.mountpoint import locate, mounted_at
+
+    if mounted_at(locate(folder)) is not None:
+        return False  # to be refused; and it may be stuck
     try:
         return any(folder.iterdir())
     except OSError:
@@ -174,22 +183,23 @@ class _Request:
         if self.flags["no_xattrs"]:
             words.append("--no-xattrs")
         words += ["--passage-errno", self.flags["passage_errno"]]
+        words += ["--log-format", self.flags["log_format"]]
+        if self.flags["log_level"]:
+            words += ["--log-level", self.flags["log_level"]]
         if self.throw_away:
             words.append("--throw-away")
         return [*words, "--", self.session, str(self.mountpoint)]
 
     def serve(self, ready_fd: int | None, on_ready: Callable[[], None]) -> None:
         """Mount and serve until it is unmounted."""
-        import logging
-
+        from fusefs.daemon import logs
         from fusefs.daemon.options import MountOptions
         from fusefs.daemon.serve import serve
         from fusefs.tree.backend import Owner
 
-        logging.basicConfig(
-            format="%(asctime)s %(levelname)s %(message)s",
-            level=logging.WARNING if ready_fd is None else logging.INFO,
-        )
+        # A person in front of a terminal is told in words that it is mounted.
+        usual = "warning" if sys.stderr.isatty() else "info"
+        logs.set_up(self.session, self.flags["log_format"], self.flags["log_level"] or usual)
         how = MountOptions(
             allow_other=self.flags["allow_other"],
             owner=Owner(*self.flags["set_owner"]) if self.flags["set_owner"] else None,
@@ -260,9 +270,11 @@ def mounts_command(options: Options) -> None:
       fusefs mounts
     """
     from fusefs.daemon.mount_lock import served
+    from fusefs.store.instance import check_exists
 
-    with open_instance(options) as instance:
-        live = [mount._asdict() for mount in served(instance.folder / "run")]
+    # Not opened: one that must be upgraded cannot be while it is mounted.
+    check_exists(options.folder)
+    live = [mount._asdict() for mount in served(options.folder / "run")]
     if options.json:
         say_json({"mounts": live})
     else:

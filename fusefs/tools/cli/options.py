@@ -18,7 +18,17 @@ if TYPE_CHECKING:
     from fusefs.session.session import Session
     from fusefs.store.instance import Instance
 
-HOST_PATH = click.Path(path_type=Path, readable=False)
+
+class _HostPath(click.Path):
+    """Unlike click's own it does not look at the path: a mount there may be stuck."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Path:
+        return Path(os.fsdecode(value))
+
+
+HOST_PATH = _HostPath()
 """A path of the host. Whether it can be read is found out by whoever reads it."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -78,10 +88,11 @@ def complete_session(
     """Offer the names of the instance's sessions to the shell."""
     from click.shell_completion import CompletionItem
 
-    from fusefs.store.instance import InstanceError
+    from fusefs.store.instance import Instance, InstanceError
 
     try:
-        with open_instance(ctx.ensure_object(Options)) as instance:
+        # Not the moment for an upgrade.
+        with Instance.open(ctx.ensure_object(Options).folder, progress=None) as instance:
             names = instance.sessions.names()
     except (InstanceError, OSError):
         return []

@@ -153,16 +153,6 @@ def say_nothing_if_none(rows: Sequence[object]) -> None:
         say("Nothing.", err=True)
 
 
-def human_size(size: int) -> str:
-    """Return a number of bytes in units of 1,024 with one decimal: ``1.5 MiB``."""
-    value = float(size)
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{size} bytes" if unit == "bytes" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
-
-
 def human_time(time_ns: int) -> str:
     """Return nanoseconds since the epoch as local time, to the second."""
     from datetime import datetime

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fusefs.store.findings import human_size
 from fusefs.tools.cli.options import Options, common_options, open_instance, open_session
-from fusefs.tools.cli.output import Status, human_size, say, say_json, say_table
+from fusefs.tools.cli.output import Status, say, say_json, say_table
 
 if TYPE_CHECKING:
     from fusefs.session.transfer import TransferProgress, TransferSummary
