@@ -11,6 +11,7 @@ from fusefs.forge.git_process import Watch
 from fusefs.forge.ledger import Effect, Ledger, Steps
 from fusefs.forge.names import check_key
 from fusefs.session.committing import Committed, Prepared, note, prepare, send
+from fusefs.session.forge_records import ForgeRecords
 from fusefs.session.repository import Repository
 from fusefs.session.syncing import fetch, sync
 from fusefs.store.instance import Instance
@@ -138,4 +139,4 @@ def _text(path: Path) -> str:
 
 def ledger(instance: Instance) -> Ledger:
     """Return the record of what the instance asked of forges under idempotency keys."""
-    return Ledger(instance.kv, instance.folder / "run" / "ledger.lock")
+    return Ledger(ForgeRecords(instance), instance.folder / "run" / "ledger.lock")
