@@ -44,9 +44,12 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def git(folder: Path, *words: str, stdin: bytes = b"") -> None:
+def git(folder: Path, *words: str, stdin: bytes = b"") -> bytes:
     who = ("-c", "user.name=bench", "-c", "user.email=bench@localhost", "-c", "gc.auto=0")
-    subprocess.run(["git", *who, *words], cwd=folder, input=stdin, check=True, capture_output=True)
+    done = subprocess.run(
+        ["git", *who, *words], cwd=folder, input=stdin, check=True, capture_output=True
+    )
+    return done.stdout
 
 
 def name_of(number: int, *, flat: bool) -> str:
@@ -57,15 +60,24 @@ def name_of(number: int, *, flat: bool) -> str:
 
 
 def make_source(folder: Path, files: int, *, flat: bool) -> None:
-    """Make a bare repository of that many files of one line."""
+    """Make a bare repository of that many files of some lines."""
     folder.mkdir()
     git(folder, "init", "-q", "--bare", "-b", "main")
     lines = [b"commit refs/heads/main\ncommitter b <b@localhost> 1700000000 +0000\ndata 1\nx\n"]
     for number in range(files):
         data = b"file number %d\n" % number * 20
-        name = name_of(number, flat=flat).encode()
+        name = name_of(number, flat=False).encode()
         lines.append(b"M 644 inline %s\ndata %d\n%s\n" % (name, len(data), data))
     git(folder, "fast-import", "--quiet", stdin=b"".join(lines))
+    if flat:  # fast-import itself takes the square of a directory's size
+        listed = git(folder, "ls-tree", "-r", "main").splitlines()
+        entries = b"".join(
+            b"%s\tf%d\n" % (line.partition(b"\t")[0], at) for at, line in enumerate(listed)
+        )
+        below = git(folder, "mktree", stdin=entries).strip()
+        top = git(folder, "mktree", stdin=b"040000 tree %s\tflat\n" % below).strip().decode()
+        made = git(folder, "commit-tree", top, "-m", "flat").strip().decode()
+        git(folder, "update-ref", "refs/heads/main", made)
 
 
 def add_mount(instance: Instance, source: Path) -> None:
