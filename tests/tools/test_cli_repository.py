@@ -210,7 +210,7 @@ def test_where_a_repository_cannot_be_mounted(project, remote, tmp_path):
         (remote.url, "/full", "is not empty"),
         (remote.url, "/", "below the root"),
         ("https://me:hunter22@example.org/x.git", "/x", "Leave user and token out"),
-        ("ssh://me:hunter22@example.org/x.git", "/x", "Leave the password out"),
+        ("ssh://me:hunter22@example.org/x.git", "/x", "out of the address"),
         ("https://example.org/x.git", "/x", "--forge github|gitlab|gitea"),
         ("git@example.org:x.git", "/x", "What kind of forge is example.org?"),
     ):
