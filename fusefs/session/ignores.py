@@ -2,70 +2,88 @@
 
 from __future__ import annotations
 
-import codecs
 import os
-
-import pathspec
+import tempfile
+from collections.abc import Collection, Iterator
+from pathlib import Path as HostPath
 
 from fusefs.contract.errors import ContractError
 from fusefs.contract.kinds import Kind
 from fusefs.contract.paths import Path
+from fusefs.forge.git_process import run
 from fusefs.session.session import Session
 
 _NAME = b".gitignore"
 _MOST_BYTES = 1 << 20
+_PIPE_BYTES = 32 << 10
 
 
-class Ignores:
-    """Tells which new files belong to nobody (gitignore(5)). Hidden files say nothing."""
+def ignored(session: Session, mount: Path, clone: str, paths: Collection[Path]) -> set[Path]:
+    """Return those of new files that belong to nobody, as gitignore(5) says; git itself is asked.
 
-    def __init__(self, session: Session, mount: Path) -> None:
-        self._session = session
-        self._mount = mount
-        self._specs: dict[Path, pathspec.GitIgnoreSpec | None] = {}
-        self._ignored: dict[Path, bool] = {}
+    Files that the session does not see say nothing.
 
-    def __contains__(self, path: Path) -> bool:
-        """Tell whether `path`, relative to the repository, is ignored, or a directory above."""
-        return any(
-            self._is_ignored(path[:depth], is_directory=depth < len(path))
-            for depth in range(1, len(path) + 1)
-        )
+    Args:
+        session: who looks.
+        mount: where the repository is mounted.
+        clone: the folder of its clone.
+        paths: files, relative to the repository.
 
-    def _is_ignored(self, path: Path, *, is_directory: bool) -> bool:
-        if not is_directory:
-            return self._match(path, is_directory=False)
-        if path not in self._ignored:
-            self._ignored[path] = self._match(path, is_directory=True)
-        return self._ignored[path]
+    Raises:
+        OSError: git failed.
+        ForgeError: git is not there, or takes too long.
+    """
+    directories = {path[:depth] for path in paths for depth in range(len(path))}
+    rules = {}
+    for directory in directories:
+        data = _read(session, (*mount, *directory, _NAME))
+        if data is not None:
+            rules[directory] = data
+    return _ask(clone, rules, paths) if rules else set()
 
-    def _match(self, path: Path, *, is_directory: bool) -> bool:
-        """Ask the nearest file first: the last pattern that matches decides."""
-        for depth in reversed(range(len(path))):
-            spec = self._spec(path[:depth])
-            if spec is None:
-                continue
-            name = os.fsdecode(b"/".join(path[depth:])) + ("/" if is_directory else "")
-            include = spec.check_file(name).include
-            if include is not None:
-                return include
-        return False
 
-    def _spec(self, directory: Path) -> pathspec.GitIgnoreSpec | None:
-        if directory not in self._specs:
-            self._specs[directory] = self._read(directory)
-        return self._specs[directory]
+def _read(session: Session, path: Path) -> bytes | None:
+    text = b"/" + b"/".join(path)
+    try:
+        stat = session.stat(text, follow=False)
+        if stat.kind != Kind.FILE or stat.size > _MOST_BYTES:
+            return None  # as git: a link is not followed
+        return session.read(text)
+    except ContractError:
+        return None
 
-    def _read(self, directory: Path) -> pathspec.GitIgnoreSpec | None:
-        path = b"/" + b"/".join((*self._mount, *directory, _NAME))
-        try:
-            stat = self._session.stat(path, follow=False)
-            if stat.kind != Kind.FILE or stat.size > _MOST_BYTES:
-                return None  # as git: a link is not followed
-            data = self._session.read(path)
-        except ContractError:
-            return None
-        lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
-        return pathspec.GitIgnoreSpec.from_lines(
-            os.fsdecode(line.removesuffix(b"\r")) for line in lines
-        )
+
+def _ask(clone: str, rules: dict[Path, bytes], paths: Collection[Path]) -> set[Path]:
+    """Ask git-check-ignore(1) in a folder that has nothing but the files with the rules."""
+    with tempfile.TemporaryDirectory(prefix="fusefs-ignores-") as folder:
+        for directory, data in rules.items():
+            place = os.path.join(os.fsencode(folder), *directory)
+            os.makedirs(place, exist_ok=True)
+            with open(os.path.join(place, _NAME), "wb") as file:
+                file.write(data)
+        names = [name for some in _pieces(paths) for name in _ask_for(clone, folder, some)]
+    return {tuple(name.split(b"/")) for name in names}
+
+
+def _pieces(paths: Collection[Path]) -> Iterator[bytes]:
+    """Yield paths, each with a NUL, so many at a time that question and answer fit into a pipe."""
+    piece = b""
+    for path in paths:
+        name = b"/".join(path) + b"\0"
+        if piece and len(piece) + len(name) > _PIPE_BYTES:
+            yield piece
+            piece = b""
+        piece += name
+    yield piece
+
+
+def _ask_for(clone: str, folder: str, names: bytes) -> list[bytes]:
+    output = run(
+        [f"--work-tree={folder}", "-c", "core.bare=false", "-c", "core.excludesFile=",
+         "check-ignore", "--no-index", "--stdin", "-z"],
+        repository=HostPath(clone),
+        stdin=os.fsdecode(names),
+    )  # fmt: skip
+    if output.status not in (0, 1):
+        raise OSError(None, f"git cannot tell what is ignored: {output.err.strip()}")
+    return [name for name in os.fsencode(output.out).split(b"\0") if name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from fusefs.contract.errors import (
     ContractError,
@@ -15,7 +15,7 @@ from fusefs.contract.errors import (
 )
 from fusefs.contract.levels import Level
 from fusefs.contract.paths import Path, is_at_or_below, render
-from fusefs.session.ignores import Ignores
+from fusefs.session.ignores import ignored
 from fusefs.session.session import Session
 from fusefs.store.instance import Instance
 from fusefs.store.kv import Writer
@@ -101,13 +101,14 @@ class Repository:
 
         New files that a ``.gitignore`` names are left out.
         """
-        ignores = Ignores(self.session, self.mount)
         with self.instance.kv.read() as txn:
-            return [
-                changed
-                for changed in Changes(self.instance, self.tree, txn).all()
-                if changed.old is not None or changed.path not in ignores
-            ]
+            changes = list(Changes(self.instance, self.tree, txn).all())
+        left_out = self.ignored([changed.path for changed in changes if changed.old is None])
+        return [changed for changed in changes if changed.path not in left_out]
+
+    def ignored(self, paths: Collection[Path]) -> set[Path]:
+        """Return those of new files that a ``.gitignore`` names."""
+        return ignored(self.session, self.mount, self.tree.objects.folder, paths)
 
     def write_tree(self, changes: Iterable[Changed]) -> bytes:
         """Return the id of a tree that is the base with `changes` made, all of it written."""

@@ -14,7 +14,6 @@ from fusefs.forge.git_process import Watch
 from fusefs.forge.transport import Transport
 from fusefs.forge.urls import parse
 from fusefs.session.committing import author
-from fusefs.session.ignores import Ignores
 from fusefs.session.repository import Repository
 from fusefs.store.kv import Reader
 from fusefs.tree.repository_changes import Changes
@@ -130,7 +129,7 @@ def _is_still(
             there = None
         if here == there:
             continue
-        if there is None and path in Ignores(repository.session, repository.mount):
+        if there is None and repository.ignored([path]):
             raise InvalidArgument(
                 f"Not synced: {repository.absolute(path)} is ignored, but comes with the branch; "
                 "move it away first."

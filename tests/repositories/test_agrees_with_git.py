@@ -358,3 +358,17 @@ def test_edits_through_a_mount_are_gits(
             assert looked(top / name) == looked(folder / "plain")
     finally:
         shutil.rmtree(folder)
+
+
+def test_more_ignored_files_than_fit_into_a_pipe(tmp_path: Path) -> None:
+    def fill(top: Path) -> None:
+        (top / ".gitignore").write_bytes(b"modules/\n!kept\n")
+
+    with Instance.init(tmp_path / "instance") as instance:
+        add_mount(instance, make_source(tmp_path / "source", fill))
+        session = add_session(instance)
+        for number in range(700):
+            session.write(f"/proj/modules/{number}{'x' * 200}", b"")
+        session.write("/proj/kept", b"")
+        work = repository(session)
+        assert [changed.path for changed in work.changes()] == [(b"kept",)]
