@@ -47,7 +47,8 @@ demo: setup
 test: setup
 	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
-# TORTURE holds options, for example `make torture TORTURE="--rounds 500 --seed 7"`.
+# TORTURE holds options, for example `make torture TORTURE="--rounds 500 --seed 7"`, or
+# `--repositories`, which kills commits, syncs and restores as well.
 torture: setup
 	@$(BIN)/python -m tests.mount.torture $(TORTURE)
 

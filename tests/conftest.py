@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -13,11 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import hypothesis
 import pytest
 
 import fusefs
+from fusefs.tools.cli.app import run
 
 # In CI the same examples come every time; at a desk new ones do.
 hypothesis.settings.register_profile("ci", derandomize=True)
@@ -67,6 +70,28 @@ class Cli:
             done.stdout.decode("utf-8", "surrogateescape"),
             done.stderr.decode("utf-8", "surrogateescape"),
         )
+        assert expect is None or result.status == expect, result
+        return result
+
+
+class Quick(Cli):
+    """Runs `fusefs` in this very process: the same command lines, ten times as fast."""
+
+    def __call__(
+        self, *arguments: str | os.PathLike[str], stdin: bytes = b"", expect: int | None = 0
+    ) -> Result:
+        environment = {"FUSEFS_INSTANCE": str(self.instance), **self.environment}
+        out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", "surrogateescape") for _ in "12")
+        given = io.TextIOWrapper(io.BytesIO(stdin))
+        with (
+            mock.patch.dict(os.environ, environment),
+            mock.patch.multiple(sys, stdin=given, stdout=out, stderr=err),
+        ):
+            status = run([os.fspath(word) for word in arguments])
+            out.flush()
+            err.flush()
+        written = [stream.buffer.getvalue() for stream in (out, err)]
+        result = Result(status, *(data.decode("utf-8", "surrogateescape") for data in written))
         assert expect is None or result.status == expect, result
         return result
 

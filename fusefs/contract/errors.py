@@ -196,6 +196,37 @@ class NothingToCommit(ContractError):
         super().__init__(f"Nothing to commit: {path} is not in a repository.")
 
 
+class NotInRepository(ContractError):
+    """A question about a repository where there is none."""
+
+    code = "FS_NOT_FOUND"
+    errno = errno.ENOENT
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"Not in a repository: {path}")
+
+
+class NothingStaged(ContractError):
+    """A commit, or putting back, where nothing is staged; `what` is what was not done."""
+
+    code = "FS_NOTHING_STAGED"
+
+    def __init__(self, what: str, path: str) -> None:
+        super().__init__(f"Nothing to {what}: nothing is staged in {path}.")
+
+
+class PartlyHidden(ContractError):
+    """What only a session may be shown that sees all of a repository; `what` names it."""
+
+    code = "FS_PERMISSION_DENIED"
+    errno = errno.EACCES
+
+    def __init__(self, what: str, path: str) -> None:
+        super().__init__(
+            f"Not shown: {what} would tell of all of {path}; this session sees a part of it."
+        )
+
+
 class Cancelled(ContractError):
     """The caller gave up."""
 

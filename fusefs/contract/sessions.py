@@ -33,6 +33,7 @@ SECRET_SIZE = 16
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _CONTEXT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+_USER = re.compile(r"[^<>]*[^<>\s][^<>]*|[^<>]*[^<>\s][^<>]*<[^<>\s]+>")
 _OPERATOR_NAME = "-"
 _NO_RULES: Mapping[Path, Level] = MappingProxyType({})
 _TABLE_KEYS = ("name", "world", "boundary", "start", "grants", "floors", "user", "context")
@@ -54,7 +55,8 @@ class SessionSpec:
         start: where relative paths begin, if it is inside the boundary; see `directory`.
         grants: path to level.
         floors: path to maximum level, from the data group; the session cannot change them.
-        user: whose rights on a forge cap mounts; empty for nobody's.
+        user: whose rights on a forge cap mounts, and who its commits are by, as ``Name <mail>``;
+            empty for nobody's.
         context: the name in the shared space (contract section 12).
         secret: 16 random bytes that key inode numbers, or empty where none are shown.
 
@@ -167,6 +169,17 @@ class SessionSpec:
 
 OPERATOR = SessionSpec(name=_OPERATOR_NAME, grants=MappingProxyType({ROOT: Level.COMMIT}))
 """The person at the CLI: sees and may change everything."""
+
+
+def parse_user(text: str) -> str:
+    """Return a session's user as a person gives it: ``Name <mail>``, or empty for nobody.
+
+    Raises:
+        InvalidArgument: git could not write it into a commit.
+    """
+    if text and not (_USER.fullmatch(text) and text.isprintable()):
+        raise InvalidArgument(f"Not a user: {text!r}. Write it as git does: 'Name <mail>'.")
+    return text
 
 
 def parse_rule(text: str) -> tuple[Path, Level]:

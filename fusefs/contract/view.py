@@ -80,6 +80,11 @@ class Cursor:
         self.mixed = self.visible and not all(child.visible for child in children.values())
         self._lowest = min(self.level, *(child._lowest for child in children.values()))
 
+    @property
+    def whole(self) -> bool:
+        """This path is visible, and so is whatever lies below it."""
+        return self._lowest >= Level.RO
+
     def child(self, name: bytes) -> Cursor:
         """Return the cursor of the entry `name`."""
         return self._children.get(name, self._rest)

@@ -171,6 +171,8 @@ class Coherence:
             self._name(record.parent, record.name)
             return
         node.removed = True
+        if node.files or self._tree.is_directory(node.place):
+            self._pin_orphans()
         if node.place.cursor.visible:
             self._notifier.removed(parent.number, record.name, node.number)
             self._notifier.attributes(parent.number)
@@ -194,12 +196,28 @@ class Coherence:
         self._background.spawn(self._background.pin_orphans)
 
     def _bound(self, path: Path) -> None:
-        """Drop the name at which something was bound, or is not any more."""
-        if path:
-            for inode in self._inodes:
-                if inode.place.path == path[:-1]:
-                    self._notifier.entry(inode.number, path[-1])
-                    self._notifier.attributes(inode.number)
+        """Drop the name at which something was bound, or is not any more.
+
+        Nobody looks any further into what is not bound any more, also not who stands in it.
+        """
+        for inode in self._inodes:
+            place = inode.place
+            if path and place.path == path[:-1]:
+                self._notifier.entry(inode.number, path[-1])
+                self._notifier.attributes(inode.number)
+            if place.path == path and place.backend not in (None, self._tree.tree.store):
+                place.gone = place.bound is None or place.bound.backend is not place.backend
+                self._below_bound(place)
+
+    def _below_bound(self, top: Place) -> None:
+        """Drop what the kernel knows at and below a place that was or is bound."""
+        for inode in self._inodes:
+            place = inode.place
+            if place.is_at_or_below(top):
+                self._notifier.content(inode.number)
+                parent = self._inodes.at(place.parent)
+                if parent is not None and place is not top:
+                    self._notifier.entry(parent.number, place.name)
 
     # Rules.
 

@@ -48,27 +48,52 @@ def bind(instance: Instance, host_dir: Path, path: TreePath) -> None:
             f"To take it away: fusefs unbind {render(path)}"
         )
     if bound is None:
-        _make_room(Session(instance), path)
+        make_room(Session(instance), path, "Not bound")
         instance.binds.put(path, spec, OPERATOR.name)
 
 
-def _make_room(session: Session, path: TreePath) -> None:
-    """See to an empty directory under what is bound: without one it would be in no listing."""
-    if not path:
-        return
+def check_room(session: Session, path: TreePath, refusal: str) -> bool:
+    """Check that something may be shown at `path`; tell whether a directory is there.
+
+    Args:
+        session: the owner's.
+        path: where it is to be.
+        refusal: what a refusal begins with, as in ``Not bound``.
+
+    Raises:
+        InvalidArgument: something that is there would be hidden, or no directory can be made.
+    """
     text = render(path)
+    instance = session.view.instance
+    for where in instance.mounts.all():
+        if is_at_or_below(path, where):
+            raise InvalidArgument(
+                f"{refusal}: {text} is in the repository that is mounted at {render(where)}. "
+                "Give a path outside it."
+            )
     if session.exists(text):
         if session.list(text):
             raise InvalidArgument(
-                f"Not bound: {text} is not empty, and what is in it would be hidden. "
-                "Bind at another path."
+                f"{refusal}: {text} is not empty, and what is in it would be hidden. "
+                "Give another path."
             )
-        return
-    for where, spec in session.view.instance.binds.all().items():
+        return True
+    for where, spec in instance.binds.all().items():
         if is_at_or_below(path, where):
             inner = os.path.join(spec.source, *map(decode, path[len(where) :]))
             raise InvalidArgument(
-                f"Not bound: {text} is in a bound folder and does not exist. "
+                f"{refusal}: {text} is in a bound folder and does not exist. "
                 f"Make it first: mkdir -p {inner}"
             )
-    session.mkdir(text)
+    return False
+
+
+def make_room(session: Session, path: TreePath, refusal: str) -> None:
+    """See to an empty directory under what is shown at `path`: without one it would be in no
+    listing.
+
+    Raises:
+        ContractError: as `check_room`, or no directory can be made there.
+    """
+    if path and not check_room(session, path, refusal):
+        session.mkdir(render(path))

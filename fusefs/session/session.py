@@ -26,6 +26,7 @@ from fusefs.contract.listing import ListedEntry, format_listing
 from fusefs.contract.paths import Path, render
 from fusefs.contract.sessions import OPERATOR, SessionSpec
 from fusefs.session.handles import ViewFile
+from fusefs.session.marks import mark_of
 from fusefs.session.place import Place
 from fusefs.session.stat import DIRECTORY_KINDS, Stat
 from fusefs.session.view_tree import ViewTree
@@ -126,6 +127,12 @@ class Session:
         place, stat = self._find(resolved, follow=follow)
         self.view.check_visible(place)
         return stat
+
+    def mark(self, path: str | bytes) -> str | None:
+        """Return what a visible path of a repository is beyond its kind, if anything."""
+        place, _ = self._find(self.resolve(path))
+        self.view.check_visible(place)
+        return mark_of(self.view, place)
 
     def exists(self, path: str | bytes) -> bool:
         """Tell whether a path is there for the session."""

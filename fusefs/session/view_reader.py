@@ -12,7 +12,7 @@ import logging
 import os
 from collections import defaultdict
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
 from weakref import WeakValueDictionary
 
@@ -24,6 +24,7 @@ from fusefs.contract.errors import (
     NameTooLong,
     NotADirectory,
     NotFound,
+    NotPermitted,
     ReadOnly,
 )
 from fusefs.contract.kinds import Kind
@@ -36,6 +37,7 @@ from fusefs.session.place import Place
 from fusefs.session.stat import DIRECTORY_KINDS, Stat
 from fusefs.store import definitions, keys, nodes
 from fusefs.store.instance import Instance, InstanceError
+from fusefs.store.keys import ROOT_ID
 from fusefs.store.kv import Reader
 from fusefs.tree.backend import Actor, Backend, File, Node
 from fusefs.tree.tree import STORE_TAG, Spot, Tree
@@ -72,7 +74,7 @@ class ViewReader:
         """
         self.instance = instance
         self.spec = spec
-        self.tree = Tree(instance)
+        self.tree = Tree(instance, spec.name)
         self.rules = View(spec.rules())
         self.epoch = 0
         self.actor = Actor(spec.name)
@@ -134,13 +136,15 @@ class ViewReader:
         if place is None:
             return None
         with self.instance.kv.read() as txn:
-            way = nodes.ancestry(txn, key)
-        at = self.root
-        for node_id, name in way or ():
+            top, way = nodes.ancestry(txn, key) or (ROOT_ID, [])
+        at = self.root if top == ROOT_ID else self.places_of(top)
+        if at is None:
+            return place
+        for node_id, name in way:
             known = self.places_of(node_id)
             if known is None:
                 known = Place(
-                    self, at, name, at.cursor.child(name), None, backend=self.tree.store,
+                    self, at, name, at.cursor.child(name), None, backend=at.backend,
                     tag=STORE_TAG, key=node_id, ino=self._ino(STORE_TAG, keys.number(node_id)),
                 )  # fmt: skip
                 self._places[STORE_TAG][node_id] = known
@@ -397,6 +401,9 @@ _ERRORS: dict[int, Callable[[str], ContractError]] = {
     errno.ENOTDIR: NotADirectory,
     errno.EISDIR: IsADirectory,
     errno.ENOTEMPTY: DirectoryNotEmpty,
+    # What a backend has reasons of its own to refuse: a name that git keeps, a submodule.
+    errno.EPERM: partial(NotPermitted, what="made or changed"),
+    errno.EROFS: ReadOnly,
 }
 _ABOUT_PARENT = (errno.ENOENT, errno.ENOTDIR)
 

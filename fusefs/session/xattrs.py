@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from fusefs.contract.errors import NotPermitted
 from fusefs.contract.kinds import Kind
 from fusefs.contract.paths import render
+from fusefs.session import marks
 from fusefs.session.place import Place
 
 if TYPE_CHECKING:
@@ -62,7 +63,12 @@ def _virtual(view: ViewReader, place: Place, name: bytes) -> Generator[None, Non
     if name == b"level":
         return str(place.cursor.level).encode()
     if name == b"kind":
-        return view.stat(place).kind.name.lower().encode()
+        mark = marks.mark_of(view, place)
+        return (mark or view.stat(place).kind.name.lower()).encode()
+    if name in (b"branch", b"staged"):
+        found = marks.repository_of(view, place)
+        if found is not None:
+            return found.branch if name == b"branch" else b"%d" % found.staged()
     if name in (b"sha256", b"version") and view.stat(place).kind == Kind.FILE:
         sha256 = yield from content_hash(view, place)
         return sha256.hex().encode() if name == b"sha256" else version_token(sha256).encode()

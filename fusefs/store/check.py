@@ -19,7 +19,7 @@ from fusefs.store.scratch import scratch_record
 from fusefs.store.seal import Damaged
 
 Progress = Callable[[str], None]
-_TOPS = (keys.ROOT_ID, keys.TRASH_ID, keys.ORPHANS_ID)
+_TOPS = (keys.ROOT_ID, keys.TRASH_ID, keys.ORPHANS_ID, keys.WORKING_ID)
 
 
 @dataclass(slots=True)
@@ -134,6 +134,8 @@ def _is_directory(txn: Reader, node_id: int) -> bool:
 def _check_file(instance: Instance, txn: Reader, located: Located) -> Iterator[str]:
     record = located.record
     state = record.content_state
+    if state == State.OBJECT:
+        return  # it is the repository's to keep
     if len(record.tail) != len(EMPTY_SHA256):
         yield f"{_name(txn, located)}: its content has no hash"
     elif state == State.DRAFT:

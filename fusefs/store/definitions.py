@@ -16,6 +16,7 @@ from fusefs.contract.sessions import SECRET_SIZE, SessionSpec
 from fusefs.store import journal, keys
 from fusefs.store.journal import Op
 from fusefs.store.kv import Reader, Writer, after_prefix
+from fusefs.store.working_copies import end_working_copies
 
 if TYPE_CHECKING:
     from fusefs.store.instance import Instance
@@ -26,12 +27,12 @@ def rules_generation(txn: Reader) -> bytes:
     return txn.get(keys.META_RULES) or b""
 
 
-_Definition = Mapping[str, object] | None
+Definition = Mapping[str, object] | None
 
 
-def _define(
-    instance: Instance, txn: Writer, op: Op, name: str, actor: str, *, before: _Definition,
-    after: _Definition,
+def define(
+    instance: Instance, txn: Writer, op: Op, name: str, actor: str, *, before: Definition,
+    after: Definition,
 ) -> None:
     """Journal a definition that changed, so that every process compiles its rules anew.
 
@@ -46,7 +47,7 @@ def _define(
     instance.journalled()
 
 
-def _digest(definition: _Definition) -> bytes:
+def _digest(definition: Definition) -> bytes:
     return b"" if definition is None else hashlib.sha256(journal.describe(definition)).digest()
 
 
@@ -84,14 +85,14 @@ class SessionTable:
             value = json.dumps(spec.to_json()).encode()
             txn.put(keys.SESSIONS + spec.name.encode(), value)
             after = spec.to_table()
-            _define(
+            define(
                 self._instance, txn, Op.SESSION, spec.name, actor, before=before, after=after
             )
         self._instance.commit()
         return spec
 
     def remove(self, name: str, actor: str) -> None:
-        """Remove a session; its live mounts show nothing from then on.
+        """Remove a session with its working copies; its live mounts show nothing from then on.
 
         Raises:
             KeyError: there is none.
@@ -99,7 +100,8 @@ class SessionTable:
         with self._instance.kv.write() as txn:
             before = session_in(txn, name).to_table()
             txn.delete(keys.SESSIONS + name.encode())
-            _define(self._instance, txn, Op.SESSION, name, actor, before=before, after=None)
+            end_working_copies(txn, session=name)
+            define(self._instance, txn, Op.SESSION, name, actor, before=before, after=None)
         self._instance.commit()
 
 
@@ -174,7 +176,7 @@ class BindTable:
                 binds[path] = spec
             value = {render(where): list(what) for where, what in binds.items()}
             txn.put(keys.META_BINDS, json.dumps(value).encode())
-            _define(
+            define(
                 self._instance, txn, Op.BIND, render(path), actor,
                 before=None if before is None else before._asdict(),
                 after=None if spec is None else spec._asdict(),

@@ -12,6 +12,7 @@ import errno
 import os
 import time
 from collections.abc import Callable
+from hashlib import sha256 as hash_of
 from pathlib import Path
 
 from fusefs.store import blocks, keys, nodes
@@ -21,7 +22,8 @@ from fusefs.store.instance import Instance
 from fusefs.store.kv import Reader, Writer
 from fusefs.store.nodes import Located
 from fusefs.store.publish import ScratchPublication, publish_draft
-from fusefs.store.records import Record, State
+from fusefs.store.readers import ObjectReader, Objects, Reading, ScratchReader
+from fusefs.store.records import EMPTY_SHA256, Record, State
 from fusefs.store.scratch import (
     Scratch,
     ScratchRecord,
@@ -54,12 +56,17 @@ class OpenFiles:
         self.instance = instance
         self._open: dict[int, OpenNode] = {}
 
-    def open(self, located: Located) -> OpenNode:
-        """Return the open node for `located`, counting one handle more."""
+    def open(self, located: Located, objects: Objects | None = None) -> OpenNode:
+        """Return the open node for `located`, counting one handle more.
+
+        Args:
+            located: the node; one of a repository need not be stored before it is written.
+            objects: that repository's.
+        """
         node_id = located.record.id
         node = self._open.get(node_id)
         if node is None:
-            node = self._open[node_id] = OpenNode(self, located)
+            node = self._open[node_id] = OpenNode(self, located, objects)
         node.handles += 1
         return node
 
@@ -89,7 +96,7 @@ class OpenFiles:
 class OpenNode:
     """One regular file that this process has open through any number of handles."""
 
-    def __init__(self, files: OpenFiles, located: Located) -> None:
+    def __init__(self, files: OpenFiles, located: Located, objects: Objects | None) -> None:
         self._files = files
         self._instance = files.instance
         self._kv = files.instance.kv
@@ -97,12 +104,13 @@ class OpenNode:
         self.handles = 0
         self.actor = "-"
         self.publication: ScratchPublication | None = None
+        self._objects = objects
         self._known = located.record
         self._changed = False
         self._scratch: Scratch | None = None
         self._append_fd: int | None = None
-        self._readers: dict[bytes, LargeContent | _ScratchReader] = {}
-        self._reading: LargeContent | _ScratchReader | None = None
+        self._readers: dict[bytes, Reading] = {}
+        self._reading: Reading | None = None
         self._prepared: tuple[bytes, Path] | None = None
 
     # Reading.
@@ -122,7 +130,7 @@ class OpenNode:
     def read_nowait(self, offset: int, size: int) -> bytes | None:
         """Return bytes, or None where the disk would have to be waited for."""
         if self._scratch is not None:
-            self._reading = _ScratchReader(self._scratch.fd)
+            self._reading = ScratchReader(self._scratch.fd)
         else:
             with self._kv.read() as txn:
                 record = self._load(txn)
@@ -146,15 +154,20 @@ class OpenNode:
             if draft is None:
                 raise _lost(record)
             return draft
+        if state == State.OBJECT and self._objects is not None:
+            return self._objects.small(record.tail, record.size)
         return None
 
     def _large(
         self, txn: Reader, record: Record, offset: int, size: int
-    ) -> LargeContent | _ScratchReader:
+    ) -> Reading:
         """Return a reader of the large content, kept until the last handle goes.
 
         It is ready for `size` bytes at `offset`.
         """
+        if record.content_state == State.OBJECT:
+            assert self._objects is not None
+            return self._readers.setdefault(record.tail, ObjectReader(self._objects, record.tail))
         if record.content_state == State.CLEAN:
             content = self._readers.get(record.tail)
             if not isinstance(content, LargeContent):
@@ -173,7 +186,7 @@ class OpenNode:
         if reader is None:
             try:
                 path = self._instance.scratches.path(found.serial)
-                reader = _ScratchReader(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+                reader = ScratchReader(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
             except FileNotFoundError:
                 raise _lost(record) from None
             self._readers[key] = reader
@@ -189,7 +202,11 @@ class OpenNode:
             return None  # a draft is small until a write makes it a scratch
         with self._kv.read() as txn:
             record = self._load(txn)
-            if record.content_state != State.CLEAN or record.size <= INLINE_MAX:
+            if record.size <= INLINE_MAX:
+                return None
+            if record.content_state == State.OBJECT:
+                return lambda: self._prepare(record)
+            if record.content_state != State.CLEAN:
                 return None
             sums = blocks.stored(txn, record.tail, record.size)
 
@@ -197,6 +214,16 @@ class OpenNode:
             self._prepared = (record.tail, self._copy(record, sums))
 
         return copy
+
+    def _prepare(self, record: Record) -> None:
+        """Copy an object out of its repository, for a scratch to begin with."""
+        assert self._objects is not None
+        fd = self._objects.open(record.tail)
+        try:
+            source = Path(f"/proc/self/fd/{fd}")
+            self._prepared = (record.tail, self._instance.scratches.copy(source, record.size))
+        finally:
+            os.close(fd)
 
     def write(self, offset: int, data: bytes, *, append: bool) -> int:
         """Write all of `data` and return its length."""
@@ -214,11 +241,11 @@ class OpenNode:
     def _write_draft(self, offset: int, data: bytes, append: bool) -> bool:
         """Write to the draft; or give the node a scratch and return False."""
         with self._kv.write() as txn:
-            located = nodes.locate(txn, self.id)
+            located = self._stored(txn)
             if append:
                 offset = current(self._instance, txn, located.record).size
             old = self._small(txn, located.record)
-            if old is None or offset + len(data) > INLINE_MAX:
+            if old is None or max(len(old), offset + len(data)) > INLINE_MAX:
                 self._enter_scratch(txn, located, old)
                 return False
             if offset > len(old):
@@ -226,10 +253,16 @@ class OpenNode:
             self._put_draft(txn, located, old[:offset] + data + old[offset + len(data) :])
             return True
 
+    def _stored(self, txn: Writer) -> Located:
+        if self._objects is None or txn.get(keys.node(self.id)) is not None:
+            return nodes.locate(txn, self.id)
+        return self._objects.store(txn)
+
     def _put_draft(self, txn: Writer, located: Located, data: bytes) -> None:
         txn.put(keys.draft(self.id), data)
         record = located.record
-        changed = record.with_content(State.DRAFT, len(data), record.tail, time.time_ns())
+        before = self._hash_before(record)
+        changed = record.with_content(State.DRAFT, len(data), before, time.time_ns())
         nodes.update(txn, located, changed)
         self._changed = True
         self._instance.touch(self.id)
@@ -238,7 +271,7 @@ class OpenNode:
         """Set the file's size; new bytes are zero and take no room."""
         if self._scratch is None:
             with self._kv.write() as txn:
-                located = nodes.locate(txn, self.id)
+                located = self._stored(txn)
                 if located.record.content_state != State.SCRATCH and size <= INLINE_MAX:
                     head = self._head(txn, located.record, size)
                     self._put_draft(txn, located, head.ljust(size, b"\0"))
@@ -253,7 +286,7 @@ class OpenNode:
         """Make `data` the whole content; in one step if it is small."""
         if self._scratch is None and len(data) <= INLINE_MAX:
             with self._kv.write() as txn:
-                located = nodes.locate(txn, self.id)
+                located = self._stored(txn)
                 if located.record.content_state != State.SCRATCH:
                     self._put_draft(txn, located, data)
                     return
@@ -287,8 +320,16 @@ class OpenNode:
         put_scratch_record(txn, self.id, ScratchRecord(serial, 1))
         txn.delete(keys.draft(self.id))
         record = located.record
-        now = time.time_ns()
-        nodes.update(txn, located, record.with_content(State.SCRATCH, 0, record.tail, now))
+        before = self._hash_before(record)
+        changed = record.with_content(State.SCRATCH, 0, before, time.time_ns())
+        nodes.update(txn, located, changed)
+
+    def _hash_before(self, record: Record) -> bytes:
+        """Return the SHA-256 before the first change; none is known of a large object's bytes."""
+        if record.content_state != State.OBJECT or self._objects is None:
+            return record.tail
+        small = self._objects.small(record.tail, record.size)
+        return EMPTY_SHA256 if small is None else hash_of(small).digest()
 
     def _take_copy(self, txn: Reader, record: Record) -> Path:
         prepared, self._prepared = self._prepared, None
@@ -296,6 +337,9 @@ class OpenNode:
             return prepared[1]
         if prepared is not None:
             prepared[1].unlink()
+        if record.content_state == State.OBJECT:
+            self._prepare(record)
+            return self._take_copy(txn, record)
         return self._copy(record, blocks.stored(txn, record.tail, record.size))
 
     def _copy(self, record: Record, sums: bytes) -> Path:
@@ -373,34 +417,6 @@ class OpenNode:
     def instance(self) -> Instance:
         """The instance that the node belongs to."""
         return self._instance
-
-
-class _ScratchReader:
-    """Reads a scratch file, which is being written and has no checksums."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-
-    def close(self) -> None:
-        """Close it."""
-        os.close(self._fd)
-
-    def read_nowait(self, offset: int, size: int) -> bytes | None:
-        """Return bytes, or None where the disk would have to be waited for."""
-        buffer = bytearray(size)
-        try:
-            count = os.preadv(self._fd, [buffer], offset, os.RWF_NOWAIT)
-        except OSError as error:
-            if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP):
-                return None
-            raise
-        if count < size and offset + count < os.fstat(self._fd).st_size:
-            return None
-        return bytes(buffer) if count == size else bytes(buffer[:count])
-
-    def read(self, offset: int, size: int) -> bytes:
-        """Return bytes. May block."""
-        return os.pread(self._fd, size, offset)
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -9,6 +9,7 @@
     objects/ab/cdef...      large content by SHA-256, never changed
     scratch/                large content being written
     trash/                  what was removed from host directories
+    repositories/           bare clones of mounted repositories
     run/                    bells and locks of live processes, logs
 """
 
@@ -37,6 +38,7 @@ from fusefs.store.kv_copy import FrozenStore
 from fusefs.store.lmdb_file import complete
 from fusefs.store.lmdb_kv import LmdbKV
 from fusefs.store.lmdb_pages import look
+from fusefs.store.mounts import MountTable
 from fusefs.store.records import Record
 from fusefs.store.scratch import ScratchFiles
 from fusefs.store.upgrades import FORMAT, InUse, Progress, say_step, upgrade
@@ -61,7 +63,7 @@ class Instance:
         kv: the ordered store.
         content: content by hash.
         scratches: large content being written.
-        journal, sessions, binds: see their classes.
+        journal, sessions, binds, mounts: see their classes.
         bell: wakes other processes and is rung by them.
     """
 
@@ -145,6 +147,7 @@ class Instance:
         self.journal = Journal(self.kv)
         self.sessions = SessionTable(self)
         self.binds = BindTable(self)
+        self.mounts = MountTable(self)
 
     def __enter__(self) -> Self:
         return self

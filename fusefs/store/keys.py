@@ -17,6 +17,8 @@ prefix    rest of the key                 value
 ``o``     node id, process                a process holds this detached node open
 ``j``     sequence                        journal record
 ``S``     session name                    session definition
+``w``     mount id, session name          working copy of a repository
+``W``     id of a working copy's top      mount id, path of the mount
 ``F``     see `fusefs.forge.records`      what forges keep
 ========= =============================== ==========================================
 
@@ -28,6 +30,7 @@ from __future__ import annotations
 ROOT_ID = 1
 TRASH_ID = 2
 ORPHANS_ID = 3
+WORKING_ID = 4
 FIRST_FREE_ID = 16
 
 META_FORMAT = b"mformat"
@@ -36,6 +39,7 @@ META_NEXT_ID = b"mnext"
 META_JOURNAL = b"mjournal"
 META_RULES = b"mrules"
 META_BINDS = b"mbinds"
+META_MOUNTS = b"mmounts"
 META_COMMIT = b"mcommit"
 """The number of the transaction that wrote last: tells a meta page that is not what it was."""
 META_UPGRADE = b"mupgrade"
@@ -57,6 +61,8 @@ REMOVAL_RUNS = b"r"
 PINS = b"o"
 JOURNAL = b"j"
 SESSIONS = b"S"
+WORKING = b"w"
+WORKING_TOPS = b"W"
 
 
 def number(value: int) -> bytes:
@@ -92,6 +98,11 @@ def draft(node_id: int) -> bytes:
 def scratch(node_id: int) -> bytes:
     """Return the key of a node's scratch record."""
     return SCRATCHES + node_id.to_bytes(8, "big")
+
+
+def working_top(node_id: int) -> bytes:
+    """Return the key that tells which mount the top of a working copy belongs to."""
+    return WORKING_TOPS + node_id.to_bytes(8, "big")
 
 
 def xattr(node_id: int, name: bytes) -> bytes:

@@ -39,6 +39,7 @@ class GcReport:
     bytes_removed: int = 0
     stray_files: int = 0
     contents_left_to_backup: int = 0
+    clones_removed: int = 0
 
 
 Progress = Callable[[str], None]

@@ -107,21 +107,36 @@ def touch_directory(txn: Writer, directory: int, now: int) -> None:
 
 def path_of(txn: Reader, node_id: int) -> tuple[bytes, ...] | None:
     """Return the path of a node, None for one that is not in the tree (removed, replaced)."""
-    way = ancestry(txn, node_id)
-    return None if way is None else tuple(name for _, name in way)
+    found = ancestry(txn, node_id)
+    if found is None:
+        return None
+    top, way = found
+    names = tuple(name for _, name in way)
+    if top == keys.ROOT_ID:
+        return names
+    raw = txn.get(keys.working_top(top))
+    return None if raw is None else (*_split(raw[8:]), *names)
 
 
-def ancestry(txn: Reader, node_id: int) -> list[tuple[int, bytes]] | None:
-    """Return ids and names from below the root down to a node, None if it is not in the tree."""
+def ancestry(txn: Reader, node_id: int) -> tuple[int, list[tuple[int, bytes]]] | None:
+    """Return the top above a node (the root's id, or that of a working copy's top), and ids and
+    names from below it down to the node; None if it is not in the tree."""
     way: list[tuple[int, bytes]] = []
     at = node_id
     while at != keys.ROOT_ID:
         raw = txn.get(keys.node(at))
         if raw is None or at in (keys.TRASH_ID, keys.ORPHANS_ID):
             return None
+        parent = keys.to_number(raw)
+        if parent == keys.WORKING_ID:
+            break
         way.append((at, raw[8:]))
-        at = keys.to_number(raw)
-    return way[::-1]
+        at = parent
+    return at, way[::-1]
+
+
+def _split(path: bytes) -> tuple[bytes, ...]:
+    return tuple(path.split(b"/")) if path else ()
 
 
 def is_inside(txn: Reader, node_id: int, ancestor: int) -> bool:

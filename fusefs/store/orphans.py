@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from fusefs.store import keys, nodes
-from fusefs.store.instance import Instance
 from fusefs.store.kv import Reader, Writer, after_prefix
 from fusefs.store.nodes import Located
+
+if TYPE_CHECKING:
+    from fusefs.store.instance import Instance
 
 GRACE = 60 * 10**9
 """Nanoseconds that other processes have to pin a node they have open."""

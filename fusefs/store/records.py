@@ -24,6 +24,9 @@ class State(IntEnum):
     """Small and being written: in the ordered store, by node."""
     SCRATCH = 2
     """Large and being written: in a scratch file; its size and mtime are the file's."""
+    OBJECT = 3
+    """In a repository's object database, by object id, unchanged: a file's bytes, or the entries
+    of a directory of which none is stored yet."""
 
 
 class Record(NamedTuple):
@@ -31,9 +34,11 @@ class Record(NamedTuple):
 
     Attributes:
         kind: a `fusefs.contract.kinds.Kind` value.
-        state: bits 0-1 a `State`; bit 7 set when the node has extended attributes.
+        state: bits 0-1 a `State`; bit 7 set when the node has extended attributes; bit 6 when
+            it is a submodule of a repository.
         linked: when the node got its present name.
-        tail: SHA-256 of a file's content, or a link's target.
+        tail: SHA-256 of a file's content, a link's target, or an object id of a repository
+            (of a file or directory in the state `OBJECT`, and of a submodule).
     """
 
     kind: int
@@ -73,11 +78,12 @@ class Record(NamedTuple):
 def journal_hash(record: Record) -> bytes:
     """Return what the journal says of a node's content: a hash of it, b"" where it has none."""
     if record.kind == Kind.FILE:
-        return record.tail
+        return b"" if record.content_state == State.OBJECT else record.tail
     return hashlib.sha256(record.tail).digest() if record.kind == Kind.SYMLINK else b""
 
 
 HAS_XATTRS = 0x80
+SUBMODULE = 0x40
 _STATE_BITS = 0x03
 _LAST_TIME = 2**63 - 1
 

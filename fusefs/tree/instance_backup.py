@@ -29,12 +29,14 @@ from fusefs.store.file_copy import clone, copy_file
 from fusefs.store.instance import Instance, InstanceError
 from fusefs.store.kv import Reader, after_prefix
 from fusefs.store.kv_copy import FrozenStore, drop_keys
+from fusefs.store.mounts import mounts_in
 from fusefs.store.records import Record, State, unpack
 from fusefs.store.retention import retained
 from fusefs.store.scratch import ScratchFiles, scratch_record, scratch_records
 from fusefs.store.trash_can import TrashCan
 from fusefs.tree.backup_folder import FOLDERS, check_earlier, check_place, write_marker
 from fusefs.tree.host_copy import copy_entry
+from fusefs.tree.repository_backup import copy_clone
 from fusefs.tree.staged_folder import staged
 
 _TRIES = 5
@@ -133,6 +135,8 @@ class _Copying:
         self._progress = progress
         self._large: set[bytes] = set()
         self._external: list[int] = []
+        self._clones: list[Path] = []
+        self._earlier_clones = target / "repositories"
         self.report = BackupReport(str(target))
 
     def run(self) -> None:
@@ -145,6 +149,7 @@ class _Copying:
                 frozen.copy_to(self._stage, without=keys.PINS, progress=count)
         self._copy_large()
         self._copy_trash()
+        self._copy_clones()
 
     @contextlib.contextmanager
     def _step(self, name: str, total: int) -> Iterator[Callable[[int], None]]:
@@ -227,6 +232,7 @@ class _Copying:
         seq, chain = journal.head(txn)
         report.journal = f"{seq}:{chain.hex()}"
         report.bound = [(render(path), spec.source) for path, spec in binds_in(txn).items()]
+        self._clones = [Path(self._instance.mounts.folder(m)) for m in mounts_in(txn).values()]
         self._external = [entry.id for entry in trash.records(txn) if not entry.node]
         for _, raw in txn.range(keys.ENTRIES, after_prefix(keys.ENTRIES)):
             try:
@@ -296,6 +302,23 @@ class _Copying:
             return sum(1 for _ in self._earlier.all_large())
         except FileNotFoundError:
             return 0
+
+    def _copy_clones(self) -> None:
+        with self._step("repositories", 0) as count:
+            for clone in self._clones:
+                try:
+                    copy_clone(
+                        clone, self._stage / "repositories" / clone.name,
+                        self._earlier_clones / clone.name,
+                        lambda source, target: copy_whole(source, target, count),
+                        partial(self._link_or_copy, count),
+                    )  # fmt: skip
+                except FileNotFoundError:
+                    self.report.missing.append(f"the clone {clone}")
+
+    def _link_or_copy(self, count: Callable[[int], None], earlier: Path, target: Path) -> None:
+        if not self._take_over(earlier, target, None):
+            copy_whole(earlier, target, count)
 
     def _copy_trash(self) -> None:
         """Copy what was removed from host folders; what was restored meanwhile is left out."""

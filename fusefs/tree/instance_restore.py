@@ -7,12 +7,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from fusefs.store.check import CheckReport, check
+from fusefs.store.check import CheckReport
 from fusefs.store.content import ContentStore
 from fusefs.store.instance import Instance, InstanceError, in_use
 from fusefs.tree.backup_folder import FOLDERS, is_backup
 from fusefs.tree.host_copy import copy_entry
 from fusefs.tree.instance_backup import BackupProgress, Progress, copy_whole, descriptor
+from fusefs.tree.instance_care import check
+from fusefs.tree.repository_backup import copy_clone
 from fusefs.tree.staged_folder import locked, staged
 
 _STORE = ("data.mdb", "redo.log")
@@ -118,6 +120,9 @@ def _copy(source: Path, target: Path, progress: Progress) -> None:
         to = target / file.relative_to(source)
         to.parent.mkdir(mode=0o700, exist_ok=True)
         copy_whole(file, to, count)
+    for clone in (source / "repositories").glob("*.git"):
+        to = target / "repositories" / clone.name
+        copy_clone(clone, to, to, lambda a, b: copy_whole(a, b, count), os.link)
     progress(BackupProgress("copying trash", 0, 0))
     with descriptor(source / "trash") as from_fd, descriptor(target / "trash") as to_fd:
         for entry in os.listdir(os.fsencode(source / "trash")):

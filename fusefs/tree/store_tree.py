@@ -12,11 +12,12 @@ from typing import cast
 from fusefs.contract.kinds import Kind
 from fusefs.contract.paths import decode
 from fusefs.store import journal, keys, nodes, orphans, trash
-from fusefs.store.files import OpenFiles, OpenNode, current
+from fusefs.store.files import OpenFiles, current
 from fusefs.store.instance import Instance
 from fusefs.store.journal import Op
 from fusefs.store.kv import Reader, Writer, after_prefix
 from fusefs.store.nodes import Located
+from fusefs.store.readers import Objects
 from fusefs.store.records import (
     EMPTY_SHA256,
     HAS_XATTRS,
@@ -34,8 +35,8 @@ from fusefs.tree.backend import (
     File,
     Node,
     Owner,
-    Publication,
 )
+from fusefs.tree.store_files import StoreFile, to_node
 from fusefs.tree.store_names import (
     attribute_changes,
     check_replace,
@@ -50,8 +51,6 @@ from fusefs.tree.store_names import (
 
 XATTR_MAX = 64 << 10
 """The longest value of an extended attribute, in bytes (as XATTR_SIZE_MAX of Linux)."""
-
-_KINDS = (Kind.DIR, *Kind)
 
 
 class StoreTree:
@@ -79,11 +78,11 @@ class StoreTree:
         node_id = _id(key)
         with self._kv.read() as txn:
             try:
-                return self._node(txn, nodes.locate(txn, node_id).record)
+                return self.node_in(txn, nodes.locate(txn, node_id).record)
             except FileNotFoundError:
                 if not self._files.is_open(node_id):
                     raise
-        return _to_node(self._files.known(node_id))
+        return to_node(self._files.known(node_id))
 
     def lookup(self, parent: Hashable, name: bytes) -> Node:
         """Return the node called `name` in `parent`."""
@@ -92,7 +91,7 @@ class StoreTree:
             if record is None:
                 directory_in(txn, _id(parent))
                 raise os_error(errno.ENOENT)
-            return self._node(txn, record)
+            return self.node_in(txn, record)
 
     def open_directory(self, key: Hashable) -> Directory:
         """Open a directory; it is listed from the store page by page."""
@@ -105,20 +104,26 @@ class StoreTree:
         """Return at most `limit` entries after the name `after`."""
         with self._kv.read() as txn:
             page = list(islice(nodes.children(txn, directory, after), limit))
-            return [Entry(name, self._node(txn, record)) for name, record in page]
+            return [Entry(name, self.node_in(txn, record)) for name, record in page]
 
     def open_file(self, key: Hashable, *, write: bool, actor: Actor = PERSON) -> File:
         """Open a regular file."""
         with self._kv.read() as txn:
             located = nodes.locate(txn, _id(key))
+        return self.open_located(located, write=write, actor=actor)
+
+    def open_located(
+        self, located: Located, *, write: bool, actor: Actor, objects: Objects | None = None
+    ) -> File:
+        """Open a regular file that was found; `objects` are those of its repository."""
         if located.record.kind == Kind.DIR:
             raise os_error(errno.EISDIR)
         if located.record.kind != Kind.FILE:
             raise os_error(errno.ENXIO)
-        opened = self._files.open(located)
+        opened = self._files.open(located, objects)
         if write:
             opened.actor = actor.session
-        return _StoreFile(opened)
+        return StoreFile(opened)
 
     def read_link(self, key: Hashable) -> bytes:
         """Return the target of a symbolic link."""
@@ -128,10 +133,11 @@ class StoreTree:
             raise os_error(errno.EINVAL)
         return record.tail
 
-    def _node(self, txn: Reader, record: Record) -> Node:
+    def node_in(self, txn: Reader, record: Record) -> Node:
+        """Return what a record says, as it is now."""
         if record.content_state == State.SCRATCH:
             record = current(self._instance, txn, record)
-        return _to_node(record)
+        return to_node(record)
 
     # Changing names.
 
@@ -165,11 +171,11 @@ class StoreTree:
             )  # fmt: skip
             nodes.place(txn, directory.record.id, name, record)
             touch(txn, directory, now)
-            self._journal(
+            self.journal(
                 txn, actor, Op.CREATE, now, node=record.id, parent=directory.record.id, name=name,
                 path=_join(path, name), after=journal_hash(record),
             )  # fmt: skip
-        return _to_node(record)
+        return to_node(record)
 
     def remove(
         self, parent: Hashable, name: bytes, actor: Actor, *, directory: bool | None
@@ -193,7 +199,7 @@ class StoreTree:
                 txn, located, now=now, actor=actor.session, path=path, size=size
             )
             touch(txn, holder, now)
-            self._journal(
+            self.journal(
                 txn, actor, Op.REMOVE, now, node=located.record.id, parent=holder.record.id,
                 name=name, path=_join(path), before=journal_hash(located.record),
                 detail=journal.describe({"trash": removed.id}),
@@ -242,7 +248,7 @@ class StoreTree:
             nodes.place(txn, target_id, new_name, moved)
             for directory in {source_dir.record.id, target_id}:
                 nodes.touch_directory(txn, directory, now)
-            self._journal(
+            self.journal(
                 txn, actor, Op.EXCHANGE if exchange else Op.RENAME, now, node=source.record.id,
                 parent=source_dir.record.id, name=name, new_parent=target_id, new_name=new_name,
                 replaced=0 if replaced is None else replaced.record.id,
@@ -274,13 +280,13 @@ class StoreTree:
                     updates[field] = to_time(updates[field])
             changed = record._replace(ctime=now, **updates)
             nodes.update(txn, located, changed)
-            self._journal(
+            self.journal(
                 txn, actor, Op.ATTRIBUTES, now, node=node_id, path=_path_of(txn, node_id),
                 detail=attribute_changes(record, updates),
             )  # fmt: skip
             if record.content_state == State.SCRATCH and change.mtime is not None:
                 self._files.set_scratch_times(txn, node_id, changed.atime, changed.mtime)
-            return self._node(txn, changed)
+            return self.node_in(txn, changed)
 
     def _truncate(self, node_id: int, size: int, actor: Actor) -> None:
         with self._kv.read() as txn:
@@ -342,7 +348,7 @@ class StoreTree:
             else:
                 txn.delete(where)
             nodes.update(txn, located, record._replace(ctime=now))
-            self._journal(
+            self.journal(
                 txn, actor, Op.XATTR, now, node=node_id, path=_path_of(txn, node_id),
                 before=value_hash(before), after=value_hash(value),
                 detail=journal.describe({"attribute": decode(name)}),
@@ -356,7 +362,7 @@ class StoreTree:
         """Commit."""
         self._instance.commit()
 
-    def _journal(
+    def journal(
         self,
         txn: Writer,
         actor: Actor,
@@ -374,6 +380,7 @@ class StoreTree:
         after: bytes = b"",
         detail: bytes = b"",
     ) -> None:
+        """Append a record to the journal (see `JournalRecord`)."""
         journal.append(
             txn, time=now, process=self._instance.process, actor=actor.session, op=op, node=node,
             parent=parent, name=name, new_parent=new_parent, new_name=new_name, replaced=replaced,
@@ -394,49 +401,8 @@ class _StoreDirectory:
         """Nothing is held."""
 
 
-class _StoreFile:
-    """A handle: the open node, with the backend's protocol."""
-
-    def __init__(self, node: OpenNode) -> None:
-        self._node = node
-        self.read_nowait = node.read_nowait
-        self.read = node.read
-        self.pending_copy = node.pending_copy
-        self.truncate = node.truncate
-        self.replace = node.replace
-        self.flush = node.flush
-        self.sync_data = node.sync_data
-
-    def node(self) -> Node:
-        return _to_node(self._node.record())
-
-    def write(self, offset: int, data: bytes, *, append: bool = False) -> int:
-        return self._node.write(offset, data, append=append)
-
-    def close(self) -> Publication | None:
-        return self._node.release()
-
-
 def _id(key: Hashable) -> int:
     return cast(int, key)
-
-
-def _to_node(record: Record) -> Node:
-    clean_file = record.kind == Kind.FILE and record.content_state == State.CLEAN
-    return Node(
-        record.id,
-        _KINDS[record.kind],
-        record.mode,
-        record.uid,
-        record.gid,
-        record.size,
-        record.atime,
-        record.mtime,
-        record.ctime,
-        record.tail if clean_file else None,
-        record.linked,
-        record.has_xattrs,
-    )
 
 
 def _path_of(txn: Reader, node_id: int) -> bytes:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable
 from typing import NamedTuple
 
 from fusefs.contract.paths import ROOT, Path, render
 from fusefs.store import definitions
 from fusefs.store.definitions import BindSpec
 from fusefs.store.instance import Instance, InstanceError
+from fusefs.store.mounts import MountSpec
 from fusefs.tree.backend import Backend, Node
 from fusefs.tree.instance_trash import InstanceTrash
 from fusefs.tree.journalled_host import JournalledHost
@@ -43,7 +44,7 @@ class Bound:
     def __init__(self) -> None:
         self.backend: Backend | None = None
         self.path: Path = ROOT
-        self.spec = BindSpec("", "")
+        self.spec: BindSpec | MountSpec = BindSpec("", "")
         self.tag = b""
         self.below: dict[bytes, Bound] = {}
 
@@ -77,15 +78,17 @@ class Spot(NamedTuple):
 class Tree:
     """The tree of an instance, with everything that is bound into it."""
 
-    def __init__(self, instance: Instance) -> None:
-        """Compose the tree.
+    def __init__(self, instance: Instance, session: str) -> None:
+        """Compose the tree as the session called `session` works in it: of each mounted
+        repository it has a working copy of its own.
 
         Raises:
             InstanceError: something bound names a backend that this program does not have.
         """
         self.instance = instance
         self.store = StoreTree(instance)
-        self._opened: dict[tuple[Path, BindSpec], Backend] = {}
+        self._session = session
+        self._opened: dict[tuple[Path, BindSpec | MountSpec], Backend] = {}
         self._generation = b""
         self.top = Bound()
         self.rebind()
@@ -99,36 +102,52 @@ class Tree:
         self._generation = generation
         top = Bound()
         top.backend, top.tag = self.store, STORE_TAG
-        for path, spec in self.instance.binds.all().items():
-            bound = top
-            for name in path:
-                bound = bound.below.setdefault(name, Bound())
-            bound.path, bound.spec = path, spec
-            bound.backend = self._open(path, spec)
-            bound.tag = os.fsencode(f"{spec.backend}\0{render(path)}\0{spec.source}")
+        for path, bind in self.instance.binds.all().items():
+            tag = os.fsencode(f"{bind.backend}\0{render(path)}\0{bind.source}")
+            self._bind(top, path, bind, tag)
+        for path, mount in self.instance.mounts.all().items():
+            self._bind(top, path, mount, STORE_TAG)
         self.top = top
         return True
 
-    def _open(self, path: Path, spec: BindSpec) -> Backend:
+    def _bind(self, top: Bound, path: Path, spec: BindSpec | MountSpec, tag: bytes) -> None:
+        bound = top
+        for name in path:
+            bound = bound.below.setdefault(name, Bound())
+        bound.path, bound.spec, bound.tag = path, spec, tag
+        bound.backend = self._open(path, spec)
+
+    def _open(self, path: Path, spec: BindSpec | MountSpec) -> Backend:
         backend = self._opened.get((path, spec))
         if backend is None:
-            factory = _FACTORIES.get(spec.backend)
-            if factory is None:
-                raise InstanceError(
-                    f"Unknown backend {spec.backend!r} at {render(path)}: this fusefs has "
-                    f"{', '.join(sorted(_FACTORIES))}."
-                )
             try:
-                backend = factory(self.instance, path, spec)
+                backend = self._make(path, spec)
             except OSError as error:
+                source, undo = (
+                    (spec.source, "unbind") if isinstance(spec, BindSpec) else (spec.url, "repo rm")
+                )
                 _log.warning(
-                    "Cannot open %s, bound at %s: %s. What is below it is unavailable; "
-                    "to take it away: fusefs unbind %s",
-                    spec.source, render(path), error.strerror, render(path),
+                    "Cannot open %s, which belongs at %s: %s. What is below it is unavailable; "
+                    "to take it away: fusefs %s %s",
+                    source, render(path), error.strerror, undo, render(path),
                 )  # fmt: skip
-                return UnavailableTree(spec.source, error)
+                return UnavailableTree(source, error)
             self._opened[path, spec] = backend
         return backend
+
+    def _make(self, path: Path, spec: BindSpec | MountSpec) -> Backend:
+        if isinstance(spec, MountSpec):
+            # Here, since pygit2 takes longer to load than all the rest.
+            from fusefs.tree.repository_mount import open_mount  # noqa: PLC0415
+
+            return open_mount(self.instance, self.store, path, spec, self._session)
+        if spec.backend != HOST:
+            raise InstanceError(
+                f"Unknown backend {spec.backend!r} at {render(path)}: this fusefs has {HOST}."
+            )
+        return JournalledHost(
+                spec.source, InstanceTrash(self.instance, path), self.instance, path
+            )
 
     def unavailable(self) -> list[Path]:
         """Return where folders are bound that cannot be opened."""
@@ -169,10 +188,3 @@ class Tree:
         for name in path:
             spot = self.child(spot.backend, spot.tag, spot.node.key, spot.bound, name)
         return spot
-
-
-def _open_host(instance: Instance, path: Path, spec: BindSpec) -> Backend:
-    return JournalledHost(spec.source, InstanceTrash(instance, path), instance, path)
-
-
-_FACTORIES: Mapping[str, Callable[[Instance, Path, BindSpec], Backend]] = {HOST: _open_host}

@@ -402,8 +402,15 @@ class Torture:
         kills: how many processes were killed.
     """
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        """Make the instance below `folder`."""
+    def __init__(
+        self,
+        folder: Path,
+        seed: int,
+        make: Callable[[Instance, Path, bytes], dict[str, Node]] | None = None,
+    ) -> None:
+        """Make the instance below `folder`; `make` makes what is written in other than a plain
+        directory: it is given a folder for its own use and a name at the top of the tree, and
+        returns what is there."""
         self._random = random.Random(seed)
         self._folder = folder / "instance"
         cli = Cli(self._folder)
@@ -412,7 +419,11 @@ class Torture:
         self._trees: list[dict[str, Node]] = [{}, {}]
         for number, top in enumerate(self._tops):
             top.mkdir()
-            cli("mkdir", f"/w{number}")
+            if make is None:
+                cli("mkdir", f"/w{number}")
+            else:
+                with Instance.open(self._folder) as instance:
+                    self._trees[number] = make(instance, folder, f"w{number}".encode())
             cli("session", "create", f"s{number}", "--grant", f"/w{number}=commit")
         self.calls = 0
         self.kills = 0
@@ -422,7 +433,7 @@ class Torture:
     def end(self) -> None:
         """Kill what still serves and take the dead mounts away."""
         for daemon in self._daemons.values():
-            _kill(daemon)
+            kill(daemon)
         self._daemons.clear()
         for top in self._tops:
             if mountpoint.mounted_at(str(top)) is not None:
@@ -430,7 +441,7 @@ class Torture:
 
     def _mount(self) -> None:
         for number, top in enumerate(self._tops):
-            self._daemons[top] = _forked_daemon(self._folder, f"s{number}", top)
+            self._daemons[top] = forked_daemon(self._folder, f"s{number}", top)
 
     def _works(self) -> list[Path]:
         return [top / f"w{number}" for number, top in enumerate(self._tops)]
@@ -470,7 +481,7 @@ class Torture:
             wanted = writer.calls + self._random.randrange(1, 60)
             while writer.calls < wanted and writer.is_alive():
                 time.sleep(0.001)
-            _kill(self._daemons.pop(top))
+            kill(self._daemons.pop(top))
             self.kills += 1
 
     def _kill_recovery(self) -> None:
@@ -487,7 +498,7 @@ class Torture:
         os.close(begun)
         os.close(begin)
         time.sleep(self._random.random() ** 2 * 0.05)
-        _kill(pid)
+        kill(pid)
         self.kills += 1
 
     def _compare(self, writers: list[Writer]) -> None:
@@ -502,7 +513,7 @@ class Torture:
         ]
 
 
-def _forked_daemon(folder: Path, session: str, top: Path) -> int:
+def forked_daemon(folder: Path, session: str, top: Path) -> int:
     """Mount a session's view; return its process, which need not import the program first.
 
     Raises:
@@ -524,6 +535,6 @@ def _forked_daemon(folder: Path, session: str, top: Path) -> int:
     return pid
 
 
-def _kill(pid: int) -> None:
+def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)

@@ -5,6 +5,8 @@ Intended differences, and there are no others:
 - hard links and device nodes are refused (contract section 4), so none are made here;
 - ``st_nlink`` of a directory is 1, its size is constant;
 - access times are kept as they were set, and not brought up to date by reading (noatime).
+
+In a repository there is no trash, and ``.git`` is refused; neither shows here.
 """
 
 from __future__ import annotations
@@ -14,14 +16,18 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fusefs.store.instance import Instance
 from tests.conftest import Cli, unmount
 from tests.daemon.calls import EXCHANGE, NOREPLACE, renameat2
+from tests.daemon.conftest import until
+from tests.repositories.place import add_mount, make_source
 
 _FEW = ["a", "b", "c", "a/a", "a/b", "a/c", "b/a", "b/b", "a/a/a", "a/a/b"]
 PATHS = st.sampled_from([*_FEW, *_FEW, "e" * 255, "a/" + "f" * 256, "c/x"])
@@ -141,11 +147,15 @@ def _fill(top: Path) -> None:
     (top / "b" / "a").symlink_to("../a")
 
 
-@pytest.fixture(scope="module", params=["tree", "bound"])
-def mounted(
+Place = Callable[[], Path]
+"""Returns a folder of a mount that is filled, and nothing else."""
+
+
+@pytest.fixture(scope="module", params=["tree", "bound", "repository"])
+def place(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Path]:
-    """A mount of a whole tree, of the instance's own and of a bound folder."""
+) -> Iterator[Place]:
+    """A mount of a whole tree: of the instance's own, of a bound folder, of a repository."""
     folder = tmp_path_factory.mktemp("model")
     cli = Cli(folder / "instance")
     cli("init")
@@ -158,9 +168,33 @@ def mounted(
         cli("mkdir", "/work")
     cli("session", "create", "s", "--grant", "/=commit")
     cli("mount", "s", top, "--background")
-    yield top / "work"
+    if request.param == "repository":
+        with Instance.open(cli.instance) as instance:
+            yield _repositories(instance, folder, top / "work")
+    else:
+        yield lambda: _filled(top / "work" / "view")
     unmount(top)
     assert cli("check").status == 0
+
+
+def _filled(top: Path) -> Path:
+    shutil.rmtree(top, ignore_errors=True)
+    _fill(top)
+    return top
+
+
+def _repositories(instance: Instance, folder: Path, work: Path) -> Place:
+    """Return a function that mounts a repository that was never looked at."""
+    source = make_source(folder / "source", _fill)
+    numbers = count()
+
+    def fresh() -> Path:
+        name = f"r{next(numbers)}"
+        add_mount(instance, source, (b"work", name.encode()))
+        until((work / name).is_dir)
+        return work / name
+
+    return fresh
 
 
 @settings(
@@ -170,12 +204,9 @@ def mounted(
 )
 @given(steps=st.lists(STEPS, min_size=10, max_size=40))
 def test_a_mount_answers_as_a_plain_directory(
-    mounted: Path, tmp_path: Path, steps: list[tuple[str, object, Step]]
+    place: Place, tmp_path: Path, steps: list[tuple[str, object, Step]]
 ) -> None:
-    plain, view = tmp_path / "plain", mounted / "view"
-    for top in (plain, view):
-        shutil.rmtree(top, ignore_errors=True)
-        _fill(top)
+    plain, view = _filled(tmp_path / "plain"), place()
     for name, arguments, step in steps:
         expected, got = _run(step, plain), _run(step, view)
         assert got == expected, (name, arguments)

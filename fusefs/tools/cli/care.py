@@ -205,7 +205,7 @@ def _drop(can: TrashCan, which: Iterable[str]) -> int:
 @common_options
 @click.pass_context
 def check_command(ctx: click.Context) -> None:
-    """Verify the whole instance: entries, contents, journal, trash.
+    """Verify the whole instance: entries, contents, journal, trash, repositories.
 
     Exits with 1 if something is wrong, and says what.
 
@@ -213,7 +213,7 @@ def check_command(ctx: click.Context) -> None:
     Example:
       fusefs check
     """
-    from fusefs.store.check import check
+    from fusefs.tree.instance_care import check
 
     options = ctx.ensure_object(Options)
     with open_instance(options) as instance, steps() as progress:
@@ -239,7 +239,7 @@ def gc_command(options: Options) -> None:
     Example:
       fusefs gc
     """
-    from fusefs.store.maintenance import collect
+    from fusefs.tree.instance_care import collect
 
     with open_instance(options) as instance, steps() as progress:
         report = collect(instance, progress=progress)

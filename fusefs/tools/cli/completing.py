@@ -54,6 +54,18 @@ def complete_path(
 
 
 @_quiet
+def complete_mount(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Offer the paths at which repositories are mounted."""
+    from fusefs.contract.paths import render
+
+    with open_instance(ctx.ensure_object(Options)) as instance:
+        found = sorted(render(path) for path in instance.mounts.all())
+    return _items(found, incomplete)
+
+
+@_quiet
 def complete_trash(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:

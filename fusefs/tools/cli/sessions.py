@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fusefs.contract.levels import Level
     from fusefs.contract.paths import Path as TreePath
     from fusefs.contract.sessions import SessionSpec
+    from fusefs.store.instance import Instance
 
     Change = Callable[[dict[TreePath, Level]], dict[TreePath, Level]]
 
@@ -41,6 +42,8 @@ _RULE_OPTIONS = (
                  "The most specific one wins."),
     click.option("--floor", "floors", metavar="PATH=LEVEL", multiple=True,
                  help="Maximum level for a path and all below."),
+    click.option("--user", metavar="'NAME <MAIL>'",
+                 help="Whose commits they are."),
 )  # fmt: skip
 
 
@@ -87,10 +90,11 @@ def define(
     start: str | None,
     grants: Iterable[str],
     floors: Iterable[str],
+    user: str | None = None,
 ) -> SessionSpec:
     """Return `base` with the values of `rule_options` on top."""
     from fusefs.contract.paths import resolve
-    from fusefs.contract.sessions import World
+    from fusefs.contract.sessions import World, parse_user
 
     return replace(
         base,
@@ -99,6 +103,7 @@ def define(
         start=resolve(start) if start else base.start,
         grants={**base.grants, **parse_rules(grants)},
         floors={**base.floors, **parse_rules(floors)},
+        user=base.user if user is None else parse_user(user),
     )
 
 
@@ -124,6 +129,7 @@ def session_create(
     \b
     Example:
       fusefs session create work --grant /project=ro --grant /project/src=stage
+      fusefs session create work --grant /project=commit --user 'Alice <alice@example.org>'
       fusefs session create work --from work.toml
     \b
     A file has the keys of the options:
@@ -225,11 +231,33 @@ def session_revoke(options: Options, name: str, paths: tuple[str, ...], floor: b
     _change(options, name, floor=floor, change=without)
 
 
-@session_command.command("rm")
+@session_command.command("user")
 @click.argument("name", shell_complete=complete_session)
+@click.argument("user", metavar="'NAME <MAIL>'")
 @common_options
 @click.pass_obj
-def session_rm(options: Options, name: str) -> None:
+def session_user(options: Options, name: str, user: str) -> None:
+    """Say whose commits those of the session NAME are, from now on.
+
+    \b
+    Example:
+      fusefs session user work 'Alice Doe <alice@example.org>'
+    """
+    from fusefs.contract.sessions import OPERATOR, parse_user
+
+    with open_instance(options) as instance:
+        spec = replace(find_session(instance, name), user=parse_user(user))
+        instance.sessions.put(spec, OPERATOR.name)
+    _show(options, spec)
+
+
+@session_command.command("rm")
+@click.argument("name", shell_complete=complete_session)
+@click.option("--force", is_flag=True,
+              help="Also if it has changes staged in repositories: they are lost.")
+@common_options
+@click.pass_obj
+def session_rm(options: Options, name: str, force: bool) -> None:
     """Remove the session NAME. Its live mounts show nothing from then on.
 
     \b
@@ -240,11 +268,31 @@ def session_rm(options: Options, name: str) -> None:
 
     with open_instance(options) as instance:
         find_session(instance, name)
+        if not force:
+            _check_nothing_staged(instance, name)
         instance.sessions.remove(name, OPERATOR.name)
     if options.json:
         say_json({"removed": name})
     else:
         say(f"Removed: session {name}")
+
+
+def _check_nothing_staged(instance: Instance, name: str) -> None:
+    if not instance.mounts.all():
+        return
+    from fusefs.contract.paths import render
+    from fusefs.session.mounting import mounted
+
+    staged = [
+        render(one.path) for one in mounted(instance) if one.copies.get(name, ("", 0))[1]
+    ]
+    if staged:
+        text = (
+            f"Not removed: {name} has staged changes in {', '.join(staged)}, which would be lost. "
+            f"To look at them: fusefs status {staged[0]} --session {name}. "
+            f"To drop them: fusefs session rm --force {name}"
+        )
+        raise CommandFailed(Failure("FS_BUSY", text, Status.REFUSED))
 
 
 def _change(options: Options, name: str, *, floor: bool, change: Change) -> None:

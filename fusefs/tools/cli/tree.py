@@ -127,13 +127,14 @@ def stat_command(options: Options, path: str, session_name: str | None) -> None:
 
     with open_session(options, session_name) as session:
         where, node = render(session.resolve(path)), session.stat(path)
+        mark = session.mark(path)
     if options.json:
-        say_json({"path": where, **_facts(node)})
+        say_json({"path": where, **_facts(node), **({"mark": mark} if mark else {})})
         return
     say_table(
         [
             ("path", where),
-            ("kind", node.kind.name.lower()),
+            ("kind", node.kind.name.lower() + (f" ({mark})" if mark else "")),
             ("level", str(node.level)),
             ("mode", f"{node.mode:04o}"),
             ("owner", f"{node.uid}:{node.gid}"),

@@ -1,0 +1,89 @@
+"""What a repository's ``.gitignore`` files leave out, as far as the session sees them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Collection, Iterator
+from pathlib import Path as HostPath
+
+from fusefs.contract.errors import ContractError
+from fusefs.contract.kinds import Kind
+from fusefs.contract.paths import Path
+from fusefs.forge.git_process import run
+from fusefs.session.session import Session
+
+_NAME = b".gitignore"
+_MOST_BYTES = 1 << 20
+_PIPE_BYTES = 32 << 10
+
+
+def ignored(session: Session, mount: Path, clone: str, paths: Collection[Path]) -> set[Path]:
+    """Return those of new files that belong to nobody, as gitignore(5) says; git itself is asked.
+
+    Files that the session does not see say nothing.
+
+    Args:
+        session: who looks.
+        mount: where the repository is mounted.
+        clone: the folder of its clone.
+        paths: files, relative to the repository.
+
+    Raises:
+        OSError: git failed.
+        ForgeError: git is not there, or takes too long.
+    """
+    directories = {path[:depth] for path in paths for depth in range(len(path))}
+    rules = {}
+    for directory in directories:
+        data = _read(session, (*mount, *directory, _NAME))
+        if data is not None:
+            rules[directory] = data
+    return _ask(clone, rules, paths) if rules else set()
+
+
+def _read(session: Session, path: Path) -> bytes | None:
+    text = b"/" + b"/".join(path)
+    try:
+        stat = session.stat(text, follow=False)
+        if stat.kind != Kind.FILE or stat.size > _MOST_BYTES:
+            return None  # as git: a link is not followed
+        return session.read(text)
+    except ContractError:
+        return None
+
+
+def _ask(clone: str, rules: dict[Path, bytes], paths: Collection[Path]) -> set[Path]:
+    """Ask git-check-ignore(1) in a folder that has nothing but the files with the rules."""
+    with tempfile.TemporaryDirectory(prefix="fusefs-ignores-") as folder:
+        for directory, data in rules.items():
+            place = os.path.join(os.fsencode(folder), *directory)
+            os.makedirs(place, exist_ok=True)
+            with open(os.path.join(place, _NAME), "wb") as file:
+                file.write(data)
+        names = [name for some in _pieces(paths) for name in _ask_for(clone, folder, some)]
+    return {tuple(name.split(b"/")) for name in names}
+
+
+def _pieces(paths: Collection[Path]) -> Iterator[bytes]:
+    """Yield paths, each with a NUL, so many at a time that question and answer fit into a pipe."""
+    piece = b""
+    for path in paths:
+        name = b"/".join(path) + b"\0"
+        if piece and len(piece) + len(name) > _PIPE_BYTES:
+            yield piece
+            piece = b""
+        piece += name
+    yield piece
+
+
+def _ask_for(clone: str, folder: str, names: bytes) -> list[bytes]:
+    output = run(
+        [f"--work-tree={folder}", "-c", "core.bare=false", "-c", "core.excludesFile=",
+         "check-ignore", "--no-index", "--stdin", "-z"],
+        repository=HostPath(clone),
+        stdin=os.fsdecode(names),
+    )  # fmt: skip
+    if output.status not in (0, 1):
+        raise OSError(None, f"git cannot tell what is ignored: {output.err.strip()}")
+    return [name for name in os.fsencode(output.out).split(b"\0") if name]

@@ -1,0 +1,111 @@
+"""Each session's working copy of a mounted repository.
+
+A working copy is a tree of nodes like the instance's own, below a top of its own. Of a
+directory in the state `OBJECT` no entry is stored: they are those of its tree object, until
+the first of them changes. So a working copy costs what was changed in it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from fusefs.contract.kinds import Kind
+from fusefs.contract.paths import Path
+from fusefs.store import keys, nodes, orphans
+from fusefs.store.kv import Reader, Writer, after_prefix
+from fusefs.store.records import Record, State
+
+
+class WorkingCopy(NamedTuple):
+    """One session's copy of a mounted repository.
+
+    Attributes:
+        top: id of the node at its top.
+        base: object id of the commit that its changes are counted from.
+    """
+
+    top: int
+    base: bytes
+
+
+def working_copy(txn: Reader, mount: int, session: str) -> WorkingCopy | None:
+    """Return a session's working copy of a mount, None where it has none yet."""
+    raw = txn.get(_key(mount, session))
+    return None if raw is None else WorkingCopy(keys.to_number(raw), raw[8:])
+
+
+def working_copies(txn: Reader, mount: int) -> dict[str, WorkingCopy]:
+    """Return all working copies of a mount, by session."""
+    prefix = keys.WORKING + keys.number(mount)
+    return {
+        key[len(prefix) :].decode(): WorkingCopy(keys.to_number(raw), raw[8:])
+        for key, raw in txn.range(prefix, after_prefix(prefix))
+    }
+
+
+def all_working_copies(txn: Reader) -> Iterator[tuple[int, str, WorkingCopy]]:
+    """Yield all working copies, each with its mount's id and its session."""
+    for key, raw in txn.range(keys.WORKING, after_prefix(keys.WORKING)):
+        copy = WorkingCopy(keys.to_number(raw), raw[8:])
+        yield keys.to_number(key[1:]), key[9:].decode(), copy
+
+
+def begin_working_copy(
+    txn: Writer, mount: int, path: Path, session: str, *, base: bytes, tree: bytes
+) -> WorkingCopy:
+    """Give a session a working copy with nothing changed.
+
+    Args:
+        txn: the transaction.
+        mount: the mount's id.
+        path: the mount's path in the tree.
+        session: the session's name.
+        base: object id of a commit.
+        tree: object id of its tree.
+
+    What is unchanged shows the time of this moment, as files do that git-checkout(1) writes: the
+    commit's own time would tell of what is hidden.
+    """
+    now = time.time_ns()
+    if txn.get(keys.node(keys.WORKING_ID)) is None:
+        nodes.place(txn, 0, keys.number(keys.WORKING_ID), _directory(keys.WORKING_ID, 0, b""))
+    top = nodes.new_id(txn)
+    nodes.place(txn, keys.WORKING_ID, keys.number(top), _directory(top, now, tree))
+    txn.put(keys.working_top(top), keys.number(mount) + b"/".join(path))
+    copy = WorkingCopy(top, base)
+    set_working_copy(txn, mount, session, copy)
+    return copy
+
+
+def set_working_copy(txn: Writer, mount: int, session: str, copy: WorkingCopy) -> None:
+    """Note a working copy's top and base."""
+    txn.put(_key(mount, session), keys.number(copy.top) + copy.base)
+
+
+def _directory(node_id: int, when: int, tree: bytes) -> Record:
+    return Record(
+        Kind.DIR, State.OBJECT if tree else State.CLEAN, 0o755, os.geteuid(), os.getegid(), 0,
+        when, when, when, when, node_id, tree,
+    )  # fmt: skip
+
+
+def _key(mount: int, session: str) -> bytes:
+    return keys.WORKING + keys.number(mount) + session.encode()
+
+
+def end_working_copies(txn: Writer, *, mount: int | None = None, session: str = "") -> None:
+    """Leave the nodes of all working copies of a mount, or of a session, to the collector."""
+    now = time.time_ns()
+    for found, name, copy in list(all_working_copies(txn)):
+        if found == mount or (mount is None and name == session):
+            end_working_copy(txn, found, name, copy, now)
+
+
+def end_working_copy(txn: Writer, mount: int, session: str, copy: WorkingCopy, now: int) -> None:
+    """Leave the nodes of a working copy to the collector."""
+    orphans.orphan(txn, nodes.locate(txn, copy.top), now)
+    txn.delete(keys.working_top(copy.top))
+    txn.delete(_key(mount, session))

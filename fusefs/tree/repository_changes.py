@@ -1,0 +1,159 @@
+"""What a working copy changed, told by comparing its nodes with its base.
+
+Only directories of which entries are stored are looked into: the others are what their tree
+object says.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pygit2
+
+from fusefs.contract.kinds import Kind
+from fusefs.contract.paths import Path
+from fusefs.store import keys
+from fusefs.store.content import INLINE_MAX
+from fusefs.store.instance import Instance
+from fusefs.store.kv import Reader
+from fusefs.store.nodes import Located, locate
+from fusefs.store.records import SUBMODULE, Record, State
+from fusefs.store.scratch import scratch_record
+from fusefs.tree.repository_nodes import Folded, is_folded
+from fusefs.tree.repository_objects import BLOB, LINK, PROGRAM, TreeEntry
+from fusefs.tree.repository_objects import SUBMODULE as GITLINK
+from fusefs.tree.repository_tree import RepositoryTree
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A path of which the working copy differs from its base.
+
+    Attributes:
+        path: relative to the repository.
+        old: what the base has, None where the path is new.
+        new: what the working copy has, None where it was removed.
+        node: the node there, for its bytes.
+    """
+
+    path: Path
+    old: TreeEntry | None
+    new: TreeEntry | None
+    node: Record | None
+
+
+class Changes:
+    """Compares a working copy with its base, in one transaction."""
+
+    def __init__(self, instance: Instance, tree: RepositoryTree, txn: Reader) -> None:
+        self._instance = instance
+        self._tree = tree
+        self._objects = tree.objects
+        self._txn = txn
+
+    def all(self) -> Iterator[Changed]:
+        """Yield what is changed, in path order within each directory."""
+        top = locate(self._txn, self._tree.copy.top)
+        base = self._objects.commit(self._tree.copy.base).tree_id.raw
+        yield from self._compare((), base, top)
+
+    def _compare(self, path: Path, base: bytes, work: Located | Folded) -> Iterator[Changed]:
+        if is_folded(work.record) and work.record.tail == base:
+            return
+        old = self._objects.entries(base)
+        new = {
+            name: found if isinstance(found, Folded) else Located(work.record.id, name, found)
+            for name, found in self._tree.nodes.children(self._txn, work, b"")
+        }
+        for name in sorted({*old, *new}):
+            yield from self._pair((*path, name), old.get(name), new.get(name))
+
+    def _pair(
+        self, path: Path, old: TreeEntry | None, new: Located | Folded | None
+    ) -> Iterator[Changed]:
+        old_tree = old.oid if old is not None and old.is_tree else None
+        new_tree = new if new is not None and _has_entries(new.record) else None
+        if old_tree is not None and new_tree is not None:
+            yield from self._compare(path, old_tree, new_tree)
+            return
+        if old_tree is not None:
+            yield from self._removed(path, old_tree)
+            old = None
+        if new_tree is not None:
+            yield from self._added(path, new_tree)
+            new = None
+        found = None if new is None else self.entry(new.record)
+        if old != found:
+            yield Changed(path, old, found, None if new is None else new.record)
+
+    def _removed(self, path: Path, tree: bytes) -> Iterator[Changed]:
+        for name, entry in self._objects.entries(tree).items():
+            yield from self._pair((*path, name), entry, None)
+
+    def _added(self, path: Path, directory: Located | Folded) -> Iterator[Changed]:
+        for name, found in self._tree.nodes.children(self._txn, directory, b""):
+            node = found if isinstance(found, Folded) else Located(0, name, found)
+            yield from self._pair((*path, name), None, node)
+
+    def at(self, path: Path) -> TreeEntry | None:
+        """Return what is at a path below the top; None for a directory, and for nothing."""
+        at: Located | Folded = locate(self._txn, self._tree.copy.top)
+        for name in path:
+            if not _has_entries(at.record):
+                return None
+            found = self._tree.nodes.child(self._txn, at, name)
+            if found is None:
+                return None
+            at = found if isinstance(found, Folded) else Located(at.record.id, name, found)
+        return self.entry(at.record)
+
+    def entry(self, record: Record) -> TreeEntry | None:
+        """Return the tree entry of a node that has none below it; None for what git cannot keep."""
+        if record.state & SUBMODULE:
+            return TreeEntry(GITLINK, record.tail)
+        if record.kind == Kind.SYMLINK:
+            is_object = record.content_state == State.OBJECT
+            return TreeEntry(LINK, record.tail if is_object else pygit2.hash(record.tail).raw)
+        if record.kind != Kind.FILE:
+            return None
+        mode = PROGRAM if record.mode & 0o100 else BLOB
+        return TreeEntry(mode, self._oid(record))
+
+    def _oid(self, record: Record) -> bytes:
+        if record.content_state == State.OBJECT:
+            return record.tail
+        data = self._small(record)
+        return (pygit2.hash(data) if data is not None else pygit2.hashfile(self._file(record))).raw
+
+    def _small(self, record: Record) -> bytes | None:
+        if record.content_state == State.DRAFT:
+            return self._txn.get(keys.draft(record.id)) or b""
+        if record.content_state == State.CLEAN and record.size <= INLINE_MAX:
+            return self._instance.content.small(self._txn, record.tail)
+        return None
+
+    def _file(self, record: Record) -> str:
+        if record.content_state == State.SCRATCH:
+            found = scratch_record(self._txn, record.id)
+            if found is not None:
+                return os.fspath(self._instance.scratches.path(found.serial))
+        return os.fspath(self._instance.content.path(record.tail))
+
+    def write_blob(self, record: Record) -> TreeEntry | None:
+        """See to it that the repository has a node's bytes, and return its tree entry."""
+        repository = self._objects.repository
+        entry = self.entry(record)
+        is_stored = record.content_state != State.OBJECT and not record.state & SUBMODULE
+        if entry is None or not is_stored:
+            return entry
+        data = record.tail if record.kind == Kind.SYMLINK else self._small(record)
+        if data is not None:
+            return entry._replace(oid=repository.create_blob(data).raw)
+        # It may be written at this moment: what was read is what counts.
+        return entry._replace(oid=repository.create_blob_fromdisk(self._file(record)).raw)
+
+
+def _has_entries(record: Record) -> bool:
+    return record.kind == Kind.DIR and not record.state & SUBMODULE

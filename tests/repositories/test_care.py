@@ -1,0 +1,171 @@
+"""Checks, collections and backups of an instance with repositories."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fusefs.session.session import Session
+from fusefs.session.syncing import sync
+from fusefs.store import orphans
+from fusefs.store.instance import Instance
+from fusefs.store.working_copies import all_working_copies
+from fusefs.tree.instance_backup import backup
+from fusefs.tree.instance_care import check, collect
+from fusefs.tree.instance_restore import restore
+from fusefs.tree.repository_objects import RepositoryObjects
+from tests.repositories.place import (
+    MOUNT,
+    add_mount,
+    add_session,
+    commit_to,
+    git,
+    make_source,
+    repository,
+    seen,
+)
+
+BIG = os.urandom(100_000)
+
+
+def fill(top: Path) -> None:
+    for name, data in {"a": b"a\n", "d/b": b"b\n", "d/e/c": b"c\n", "big": BIG}.items():
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        (top / name).write_bytes(data)
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[Instance]:
+    source = make_source(tmp_path / "source", fill)
+    with Instance.init(tmp_path / "instance") as opened:
+        add_mount(opened, source)
+        yield opened
+
+
+@pytest.fixture
+def session(instance: Instance) -> Session:
+    session = add_session(instance)
+    session.write("/proj/d/b", b"changed\n")
+    session.write("/proj/d/new", BIG + b"!")
+    return session
+
+
+def clone_of(instance: Instance) -> Path:
+    return next((instance.folder / "repositories").glob("*.git"))
+
+
+def pins(instance: Instance) -> set[tuple[int, bytes]]:
+    return set(RepositoryObjects(os.fspath(clone_of(instance))).pins())
+
+
+def unpack(clone: Path) -> None:
+    """Have every object in a file of its own."""
+    packs = list((clone / "objects/pack").glob("*.pack"))
+    for pack in packs:
+        data = pack.read_bytes()
+        for file in pack.parent.glob(f"{pack.stem}.*"):
+            file.unlink()
+        git(clone, "unpack-objects", "-q", stdin=data)
+
+
+@pytest.mark.parametrize("name", ["a", "d/e/c", "d/e", "d/b"])
+def test_a_check_finds_objects_that_are_gone(
+    instance: Instance, session: Session, name: str
+) -> None:
+    assert check(instance).problems == []
+    clone = clone_of(instance)
+    unpack(clone)
+    oid = git(clone, "rev-parse", f"refs/remotes/origin/main:{name}").decode().strip()
+    (clone / "objects" / oid[:2] / oid[2:]).unlink()
+    assert any(oid in problem for problem in check(instance).problems)
+
+
+def test_a_check_finds_clones_that_are_gone(instance: Instance, session: Session) -> None:
+    shutil.rmtree(clone_of(instance))
+    assert [problem for problem in check(instance).problems if "/proj: the clone" in problem]
+
+
+def test_what_a_working_copy_needs_is_kept(instance: Instance, session: Session) -> None:
+    before = seen(session)
+    collect(instance)
+    git(clone_of(instance), "gc", "-q", "--prune=now")
+    assert check(instance).problems == []
+    assert seen(session) == before
+    # What others bring, and take away again, does not matter to it.
+    source = Path(instance.mounts.all()[MOUNT].url)
+    commit_to(source, lambda top: (top / "a").write_bytes(b"theirs\n"))
+    assert sync(repository(session)).conflicts == ()
+    session.write("/proj/a", b"mine\n")
+    checkout = source.with_name("source.first")
+    git(checkout, "checkout", "-q", "--orphan", "other")
+    git(checkout, "commit", "-qm", "all new")
+    git(checkout, "push", "-qf", str(source), "HEAD:main")
+    other = add_session(instance, "other")
+    assert other.read("/proj/a") == b"theirs\n"
+    sync(repository(other))
+    shown = seen(session)
+    clone = clone_of(instance)
+    for kept in git(clone, "for-each-ref", "--format=%(refname)", "refs/fusefs/kept").split():
+        git(clone, "update-ref", "-d", kept)
+    git(clone, "gc", "-q", "--prune=now")
+    assert check(instance).problems == []
+    assert seen(Session(instance, session.spec)) == shown
+
+
+def test_an_ended_working_copy_is_collected(instance: Instance, session: Session) -> None:
+    assert len(pins(instance)) == 1
+    instance.sessions.remove("s", "-")
+    with instance.kv.read() as txn:
+        assert list(all_working_copies(txn)) == []
+    orphans.collect(instance, grace=0)
+    report = collect(instance)
+    assert report.contents_removed == 2  # the changed file, the new one
+    assert pins(instance) == set()
+    assert check(instance).problems == []
+
+
+def test_clones_that_are_not_mounted_go_after_a_day(instance: Instance, session: Session) -> None:
+    clone = clone_of(instance)
+    stale = clone / "refs" / "heads" / "main.lock"
+    stale.touch()
+    instance.mounts.remove(MOUNT, "-")
+    spec = add_mount(instance, clone.parent.parent.with_name("source"))
+    assert collect(instance).clones_removed == 0
+    long_ago = time.time() - 2 * 24 * 3600
+    os.utime(clone, (long_ago, long_ago))
+    assert collect(instance).clones_removed == 1
+    assert not clone.exists()
+    assert Path(instance.mounts.folder(spec)).exists()
+    assert check(instance).problems == []
+
+
+def test_backups_hold_repositories(instance: Instance, session: Session, tmp_path: Path) -> None:
+    source = Path(instance.mounts.all()[MOUNT].url)
+    commit_to(source, lambda top: (top / "d/b").write_bytes(b"theirs\n"))
+    assert sync(repository(session)).conflicts == ((b"d", b"b"),)
+    shown = seen(session)
+    assert backup(instance, tmp_path / "backup").missing == []
+    first = objects(tmp_path / "backup")
+    session.write("/proj/later", b"later\n")
+    assert backup(instance, tmp_path / "backup").missing == []
+    assert first.items() <= objects(tmp_path / "backup").items()  # taken over, not copied
+    restore(tmp_path / "backup", tmp_path / "restored")
+    with Instance.open(tmp_path / "restored") as restored:
+        again = Session(restored, restored.sessions.get("s"))
+        assert seen(again) == {**shown, b"later": (False, b"later\n")}
+        assert [change.path for change in repository(again).changes()] == [
+            (b"d", b"b"), (b"d", b"new"), (b"later",),
+        ]  # fmt: skip
+        assert check(restored).problems == []
+        git(clone_of(restored), "fsck", "--strict", "--no-dangling")
+
+
+def objects(folder: Path) -> dict[str, int]:
+    """Return the object files of the clone in an instance, with their inodes."""
+    files = (folder / "repositories").glob("*.git/objects/**/*")
+    return {file.name: file.stat().st_ino for file in files if file.is_file()}
