@@ -51,6 +51,7 @@ class Background:
         self._instance = instance
         self._store = tree.tree.store
         self._writer_lock = instance.writer_lock
+        self._writer_lock.on_take = self._arm
         self._deadline = deadline
         self._threads = trio.CapacityLimiter(_THREADS)
         self._nursery: trio.Nursery | None = None
@@ -79,10 +80,7 @@ class Background:
     def try_lock_writer(self) -> bool:
         """Take the writer lock if it is free; what is then changed is committed soon."""
         lock = self._writer_lock
-        if not (lock.held or lock.try_acquire()):
-            return False
-        self._arm()
-        return True
+        return lock.held or lock.try_acquire()
 
     def _arm(self) -> None:
         if not self._armed:
@@ -131,6 +129,14 @@ class Background:
         """
         if self._instance.pending or self._instance.touched:
             self._instance.commit()
+
+    def pause(self) -> None:
+        """Commit now if others may want to see it: no request came for a moment."""
+        instance = self._instance
+        is_open = instance.pending or instance.touched
+        if is_open and not instance.may_wait and not instance.bell.is_alone():
+            with contextlib.suppress(OSError):  # it is tried again, and told, by the timer
+                self.commit_now()
 
     # Tending.
 
@@ -197,7 +203,6 @@ class Background:
                 self._writer_lock.wait, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1)
             )
             self._writer_lock.end_waiting()
-            self._arm()
         finally:
             self._turn = None
             turn.set()

@@ -69,7 +69,7 @@ class Daemon:
             self._background,
             self._operations.learnt,
         )
-        self._intake = Intake(lambda: self._background.waits > 0)
+        self._intake = Intake(lambda: self._background.waits > 0, self._background.pause)
         self._stopping = False
 
     def run(self) -> None:
@@ -134,7 +134,7 @@ class Daemon:
             self._stopping = True
             nursery.start_soon(self._stop)
         self._on_ready()
-        log.info("mounted", extra=about(mountpoint=self._point, pid=str(os.getpid())))
+        log.info("mounted", extra=about(mountpoint=self._point, pid=os.getpid()))
         pause = self._manager.watchdog_pause
         while pause is not None:
             # The kernel asks us this: it is answered only while requests are.

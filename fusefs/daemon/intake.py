@@ -32,10 +32,12 @@ class Intake:
     Args:
         is_busy: tells whether a handler waits for something that trio must bring; then it is
             not kept waiting.
+        on_pause: called when no request came for a moment.
     """
 
-    def __init__(self, is_busy: Callable[[], bool]) -> None:
+    def __init__(self, is_busy: Callable[[], bool], on_pause: Callable[[], None]) -> None:
         self._is_busy = is_busy
+        self._on_pause = on_pause
         self._poll = select.poll()
         self._polled = -1
         self._turn_ends = 0.0
@@ -64,6 +66,7 @@ class Intake:
         if time.monotonic() < self._turn_ends:
             if self._poll.poll(0 if self._is_busy() else _PATIENCE):
                 return
+            self._on_pause()
         elif fd != self._polled:
             self._poll.register(fd, select.POLLIN)
             self._polled = fd

@@ -31,7 +31,7 @@ _PRIORITIES = ((logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (log
 
 
 def about(
-    op: str = "", error: BaseException | None = None, /, **fields: str
+    op: str = "", error: BaseException | None = None, /, **fields: str | int
 ) -> dict[str, object]:
     """Return what to give `logging` as ``extra``: the operation, why it failed, other fields.
 

@@ -115,9 +115,13 @@ class _Importer:
             finally:
                 os.close(fd)
         self._loader.flush()
-        for taken in self._loader.taken:
+        for taken, kind, size in self._loader.taken:
             self._summary.skipped.append((render(taken), "already there"))
-            self._summary.files -= 1
+            if kind == Kind.SYMLINK:
+                self._summary.links -= 1
+            else:
+                self._summary.files -= 1
+            self._summary.bytes -= size if kind == Kind.FILE else 0
 
     def _copy_entries(
         self, fd: int, directory: int, path: TreePath, below: TreePath, existed: bool
@@ -139,7 +143,7 @@ class _Importer:
                     meta = _meta(status, fd, name)
                     node = known or self._loader.add(directory, target, Kind.DIR, meta)
                     inner.append(((*below, name), node, known is not None))
-                    self._summary.directories += 1
+                    self._summary.directories += known is None
                 else:
                     self._copy_entry(fd, name, status, directory, target)
             except OSError as error:

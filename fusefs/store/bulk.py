@@ -55,7 +55,7 @@ class BulkLoader:
     """Adds nodes below existing directories. Call `flush` at the end.
 
     Attributes:
-        taken: paths that were not added, because their names were taken.
+        taken: what was not added, because its name was taken: path, kind and bytes.
     """
 
     def __init__(self, instance: Instance, actor: str) -> None:
@@ -65,7 +65,7 @@ class BulkLoader:
         self._bytes = 0
         self._next_id = 0
         self._end_id = 0
-        self.taken: list[TreePath] = []
+        self.taken: list[tuple[TreePath, Kind, int]] = []
 
     def add(
         self, parent: int, path: TreePath, kind: Kind, meta: Meta, data: bytes = b""
@@ -116,7 +116,8 @@ class BulkLoader:
     def _put(self, txn: Writer, plan: _Planned) -> None:
         name = plan.path[-1]
         if nodes.child(txn, plan.parent, name) is not None:
-            self.taken.append(plan.path)
+            size = len(plan.data) if plan.large is None else plan.large[2]
+            self.taken.append((plan.path, plan.kind, size))
             return
         size, tail = len(plan.data), plan.data
         if plan.large is not None:

@@ -28,6 +28,7 @@ class WriterLock:
     Attributes:
         held: this process has it.
         held_since: when it was taken, in seconds of `time.monotonic`.
+        on_take: called whenever it was taken, in the thread that uses it.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class WriterLock:
         self._granted = threading.Event()
         self.held = False
         self.held_since = 0.0
+        self.on_take: Callable[[], None] = lambda: None
 
     def close(self) -> None:
         """Close the files, which releases the locks."""
@@ -116,6 +118,7 @@ class WriterLock:
         self.held = True
         self.held_since = time.monotonic()
         os.pwrite(self._fd, self._process, 0)
+        self.on_take()
 
     def release(self) -> None:
         """Give the lock back."""

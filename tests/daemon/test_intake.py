@@ -20,12 +20,16 @@ def pipe() -> Iterator[tuple[int, int]]:
     os.close(writer)
 
 
+def nothing() -> None:
+    """Do nothing at a pause."""
+
+
 def test_what_is_there_is_taken_without_a_checkpoint(
     pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader, writer = pipe
     monkeypatch.setattr("fusefs.daemon.intake._TURN", 60.0)
-    intake = Intake(lambda: False)
+    intake = Intake(lambda: False, nothing)
 
     async def main() -> None:
         os.write(writer, b"x")
@@ -40,7 +44,7 @@ def test_other_tasks_have_their_turn_however_many_requests_there_are(
     pipe: tuple[int, int],
 ) -> None:
     reader, writer = pipe
-    intake = Intake(lambda: False)
+    intake = Intake(lambda: False, nothing)
 
     async def main() -> None:
         os.write(writer, b"x")  # and never read: there is always a request
@@ -62,7 +66,8 @@ def test_other_tasks_have_their_turn_however_many_requests_there_are(
 @pytest.mark.parametrize("busy", [False, True])
 def test_a_pause_of_the_requests_is_waited_out_by_trio(pipe: tuple[int, int], busy: bool) -> None:
     reader, writer = pipe
-    intake = Intake(lambda: busy)
+    pauses: list[int] = []
+    intake = Intake(lambda: busy, lambda: pauses.append(1))
 
     async def write_later() -> None:
         await trio.sleep(0.02)
@@ -76,6 +81,7 @@ def test_a_pause_of_the_requests_is_waited_out_by_trio(pipe: tuple[int, int], bu
             nursery.start_soon(write_later)
             await intake.wait_readable(reader)
         assert os.read(reader, 1) == b"x"
+        assert pauses == [1]
 
     trio.run(main)
 

@@ -133,8 +133,11 @@ def test_a_deep_directory_is_listed_and_dropped(instance: Instance) -> None:
     session = Session(instance)
     depth = 1100
     session.mkdir("/" + "/".join(["d"] * depth))
-    for level in range(depth, 0, -1):
-        rmdir(session, "/" + "/".join(["d"] * level))
+    places = [session.view.root]
+    for _ in range(depth):
+        places.append(session.view.child(places[-1], b"d")[0])
+    for place in places[-2::-1]:
+        session.view.remove(place, b"d", directory=True)
     session.mkdir("/" + "/".join(["e"] * depth))
     session.rm("/e")
     can = TrashCan(instance)

@@ -7,14 +7,19 @@ without a word, the end of the pipe says so.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
+import click
+
 from fusefs.tools.cli.output import CommandFailed, Failure, Status, classify
+
+_log = logging.getLogger(__name__)
 
 _LAST_WORDS = 4096
 """Bytes of the log's end that are shown of a child which died without a word."""
@@ -72,12 +77,15 @@ def failures_to(fd: int | None) -> Iterator[None]:
         yield
     except BaseException as error:
         failure = classify(error)
-        if pipe is not None and failure is not None:
-            words = {"code": failure.code, "text": failure.text, "status": int(failure.status)}
-            # Once it was ready, nobody waits any more.
-            with suppress(BrokenPipeError):
-                os.write(pipe, json.dumps(words).encode() + b"\n")
-        raise
+        if pipe is None or failure is None:
+            raise
+        words = {"code": failure.code, "text": failure.text, "status": int(failure.status)}
+        try:
+            os.write(pipe, json.dumps(words).encode() + b"\n")
+        except BrokenPipeError:  # it was ready, and nobody waits any more
+            _log.error("%s", failure.text)
+        # What is written to standard error would stand in the log as it is.
+        raise click.exceptions.Exit(failure.status) from None
     finally:
         if pipe is not None:
             os.close(pipe)
