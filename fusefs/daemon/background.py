@@ -37,6 +37,7 @@ _RETRY_COMMIT = 1.0
 _THREADS = 8
 _PUBLISH_PATIENCE = 30.0
 _TEND_EVERY = 60.0
+_BURY_EVERY = 2.0
 _COLLECT_EVERY = 3600.0
 
 _Answer = TypeVar("_Answer")
@@ -69,6 +70,7 @@ class Background:
         self._nursery = nursery
         self.spawn(self._commit_forever)
         self.spawn(self._tend_forever)
+        self.spawn(self._bury_forever)
 
     def spawn(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
         """Run an async function beside the requests; its failure is logged and ends nothing."""
@@ -165,6 +167,20 @@ class Background:
                 if done.returncode:
                     words = os.fsdecode(done.stderr).strip()
                     log.warning("collecting failed: %s", words, extra=about("gc"))
+
+    async def _bury_forever(self) -> None:
+        """See to it that what a process that died had done is seen here and by all others."""
+        while True:
+            await trio.sleep(_BURY_EVERY)
+            if self._instance.bury():
+                try:
+                    await self.lock_writer()
+                    self._instance.recover()
+                except (OSError, trio.TooSlowError) as error:
+                    log.warning(
+                        "what a dead process left is put off: %s", error,
+                        extra=about("recover", error),
+                    )  # fmt: skip
 
     async def pin_orphans(self) -> None:
         """Keep alive what is in no directory any more but open here."""

@@ -131,7 +131,7 @@ class TextLines(_Lines):
             del fields["time"]
             priority = next((p for level, p in _PRIORITIES if record.levelno >= level), 7)
             prefix = f"<{priority}>"
-        return prefix + " ".join(f"{key}={_quoted(value)}" for key, value in fields.items())
+        return prefix + " ".join(f"{key}={_quoted(str(value))}" for key, value in fields.items())
 
 
 def _quoted(value: str) -> str:

@@ -19,7 +19,7 @@ import contextlib
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -40,7 +40,7 @@ from fusefs.store.lmdb_kv import LmdbKV
 from fusefs.store.lmdb_pages import look
 from fusefs.store.mounts import MountTable
 from fusefs.store.records import Record
-from fusefs.store.scratch import ScratchFiles
+from fusefs.store.scratch import ScratchFiles, scratch_records
 from fusefs.store.upgrades import FORMAT, InUse, Progress, say_step, upgrade
 from fusefs.store.writer_lock import WriterLock
 
@@ -148,6 +148,8 @@ class Instance:
         self.sessions = SessionTable(self)
         self.binds = BindTable(self)
         self.mounts = MountTable(self)
+        if self._lmdb.recovered:
+            self._tell_others()
 
     def __enter__(self) -> Self:
         return self
@@ -166,6 +168,7 @@ class Instance:
         try:
             self._lmdb.close()
         finally:
+            self._lmdb.recovered = False  # whoever replays it again tells of it
             self._tell_others()
             self._lmdb.on_commit.remove(self._tell_others)
             self.bell.close()
@@ -213,14 +216,24 @@ class Instance:
 
     def _tell_others(self) -> None:
         """Ring for what was committed, or written to scratch files."""
+        if self._lmdb.recovered:
+            self._tell_all()
         if self._journal_rung:
             self._journal_rung = False
             self.bell.ring(bells.JOURNAL)
         if self._touched:
-            touched, self._touched = sorted(self._touched), set()
-            for at in range(0, len(touched), _LONGEST_TOUCH):
-                ids = touched[at : at + _LONGEST_TOUCH]
-                self.bell.ring(bells.TOUCHED + b"".join(map(keys.number, ids)))
+            touched, self._touched = self._touched, set()
+            for message in _touches(touched):
+                self.bell.ring(message)
+
+    def _tell_all(self) -> None:
+        """Ring for what a process that died did and told nobody of; this process hears it too."""
+        self._lmdb.recovered = False
+        with self.kv.read() as txn:
+            written = {node for node, _ in scratch_records(txn)}
+        for message in (bells.JOURNAL, *_touches(written)):
+            self.bell.ring(message)
+            self.bell.ring_one(self.process, message)
 
     def journalled(self) -> None:
         """Note that the open batch has journal records: others are told at its commit."""
@@ -236,6 +249,21 @@ class Instance:
         return bool(self._touched) or self._journal_rung
 
     # Processes.
+
+    def bury(self) -> bool:
+        """Sweep up after processes that died; tell whether there were any (see `recover`)."""
+        before = sum(1 for _ in life.processes(self.folder / "run"))
+        return len(self.live_processes()) < before
+
+    def recover(self) -> None:
+        """Take up what processes that died left, and tell everybody.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        with self.kv.write(freeing=True):
+            self._lmdb.recovered = True
+        self.commit()
 
     def live_processes(self) -> set[int]:
         """Return the ids of all processes that have the instance open; sweep up after others."""
@@ -288,6 +316,13 @@ def check_format(folder: Path, txn: Reader) -> None:
     found = keys.to_number(raw)
     if found > FORMAT:
         raise InstanceError(_newer(folder, found))
+
+
+def _touches(node_ids: Iterable[int]) -> Iterator[bytes]:
+    """Yield messages that tell of touched nodes, so many in each as fit."""
+    ids = sorted(node_ids)
+    for at in range(0, len(ids), _LONGEST_TOUCH):
+        yield bells.TOUCHED + b"".join(map(keys.number, ids[at : at + _LONGEST_TOUCH]))
 
 
 def in_use(folder: Path) -> bool:

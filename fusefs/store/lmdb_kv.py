@@ -110,6 +110,8 @@ class LmdbKV:
         self._lazy_until = 0.0
         self.batch: lmdb.Transaction | None = None
         self.on_commit: list[Callable[[], None]] = []
+        self.recovered = False
+        """Something was replayed that nobody was told of yet."""
 
     def close(self) -> None:
         """Commit what is open and close the environment when its last user leaves.
@@ -415,6 +417,7 @@ class LmdbKV:
         """Replay what a process that died left in the redo log."""
         for writes in self._redo.mutations(self._batch_number):
             self._apply(writes)
+            self.recovered = True
 
     def reading_failed(self, error: lmdb.Error) -> OSError:
         """Return what to raise when LMDB cannot read; keep the batch usable."""

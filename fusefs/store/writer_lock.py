@@ -11,15 +11,19 @@ The holder's id stands in the file, so that it alone is told that somebody waits
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _FIRST_PAUSE = 0.0002
-_LONGEST_PAUSE = 0.002
+_LONGEST_PAUSE = 0.003
 _ID_BYTES = 8
+_PATIENCE = 1.0
+"""Seconds after which a process at the gate is taken for one that is stopped."""
 
 
 class WriterLock:
@@ -81,14 +85,12 @@ class WriterLock:
                 raise _too_late()
             self.end_waiting()
             return
-        _poll_lock(self._gate, give_up)
-        try:
+        with self._next(give_up):
             if not _try_lock(self._fd):
                 self._hurry()
-                _poll_lock(self._fd, give_up)
+                if not _poll_lock(self._fd, give_up):
+                    raise _too_late()
             self._take()
-        finally:
-            _unlock(self._gate)
 
     # Waiting beside other work: `begin_waiting`, then `wait` in another thread, `end_waiting`.
 
@@ -98,14 +100,11 @@ class WriterLock:
 
     def wait(self) -> None:
         """Get the lock, however long it takes. For a thread of its own."""
-        fcntl.flock(self._gate, fcntl.LOCK_EX)
-        try:
+        with self._next(math.inf):
             if not _try_lock(self._fd):
                 self._hurry()
                 fcntl.flock(self._fd, fcntl.LOCK_EX)
             self._granted.set()
-        finally:
-            _unlock(self._gate)
 
     def end_waiting(self) -> None:
         """Take the lock that `wait` got, unless `acquire` was faster."""
@@ -113,6 +112,16 @@ class WriterLock:
             self._granted.clear()
             self._waiting = False
             self._take()
+
+    @contextmanager
+    def _next(self, give_up: float) -> Iterator[None]:
+        """Be the next to get the lock; or, where the next one seems to sleep, go past it."""
+        at_gate = _poll_lock(self._gate, min(give_up, time.monotonic() + _PATIENCE))
+        try:
+            yield
+        finally:
+            if at_gate:
+                _unlock(self._gate)
 
     def _take(self) -> None:
         self.held = True
@@ -146,13 +155,15 @@ def _unlock(fd: int) -> None:
     fcntl.flock(fd, fcntl.LOCK_UN)
 
 
-def _poll_lock(fd: int, give_up: float) -> None:
+def _poll_lock(fd: int, give_up: float) -> bool:
+    """Try to take a lock until `give_up`; tell whether it was had."""
     pause = _FIRST_PAUSE
     while not _try_lock(fd):
         if time.monotonic() > give_up:
-            raise _too_late()
+            return False
         time.sleep(pause)
         pause = min(pause * 2, _LONGEST_PAUSE)
+    return True
 
 
 def _too_late() -> TimeoutError:

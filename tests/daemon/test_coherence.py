@@ -14,6 +14,7 @@ from fusefs.contract.levels import Level
 from fusefs.store import keys
 from fusefs.store import seal as sealing
 from fusefs.tree.backend import Change
+from tests.conftest import unmount
 from tests.daemon.conftest import World, settle, until
 
 
@@ -285,3 +286,18 @@ def test_what_a_damaged_journal_cannot_tell_is_looked_up_anew(
         until(lambda: (view / "f").read_bytes() == b"new" and (view / "g").exists())
         other.write("/f", b"newer")
         until(lambda: (view / "f").read_bytes() == b"newer")
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_what_a_killed_mount_had_done_is_seen_by_the_others(world: World, size: int) -> None:
+    view, other = world.mount().point, world.mount()
+    (view / "f").write_bytes(b"old")
+    until((other.point / "f").exists)
+    assert (view / "f").read_bytes() == b"old"
+    assert not (view / "g").exists()
+    (other.point / "f").write_bytes(b"n" * size)
+    (other.point / "g").write_bytes(b"")
+    other.process.kill()
+    other.process.wait()
+    until(lambda: (view / "g").exists() and (view / "f").read_bytes() == b"n" * size)
+    unmount(other.point)

@@ -107,3 +107,19 @@ def test_what_a_thread_waited_for_is_taken_once(path: Path) -> None:
     with other_process(path, "print(lock.try_acquire(), flush=True)") as next_one:
         assert said(next_one) == "True"
     lock.close()
+
+
+def test_a_waiter_that_is_stopped_keeps_nobody_out(path: Path) -> None:
+    lock = make(path)
+    assert lock.try_acquire()
+    with other_process(path, "lock.acquire(); print('has', flush=True); input()") as waiter:
+        assert said(waiter) == "waits"
+        os.kill(waiter.pid, signal.SIGSTOP)
+        lock.release()
+        assert not lock.try_acquire()
+        lock.acquire()
+        lock.release()
+        os.kill(waiter.pid, signal.SIGCONT)
+        assert said(waiter) == "has"
+        waiter.communicate("\n")
+    lock.close()
