@@ -57,6 +57,11 @@ class Forge:
         """``local``, ``github``, ``gitlab`` or ``gitea``."""
         return self._driver.kind
 
+    @property
+    def repository(self) -> str:
+        """A name of the repository that is its own among all forges."""
+        return self._driver.repository
+
     def access(self, *, fresh: bool = False) -> Access:
         """Return what the user may do here: a maximum for every level inside a mount of it.
 
@@ -103,7 +108,13 @@ class Forge:
 
     def pull_request(self, number: int) -> PullRequest:
         """Return one. Raises: Missing."""
-        return self._driver.pull_request(number)
+        try:
+            return self._driver.pull_request(number)
+        except Missing:
+            where = self._driver.repository
+            raise Missing(
+                f"There is no pull request #{number} that you may see in {where}."
+            ) from None
 
     def create_pull_request(
         self, head: str, base: str, title: str, body: str = "", *, key: str
@@ -314,7 +325,7 @@ class Forge:
         do: Callable[[], Json],
     ) -> Json:
         driver = self._driver
-        effect = Effect(operation, driver.repository, driver.account, key, arguments)
+        effect = Effect(operation, driver.repository, driver.user, key, arguments)
         check_key(key)
         try:
             self._must_write()
@@ -333,7 +344,7 @@ class Forge:
         raise Forbidden(f"Your account has no access to {where}. {access.reason}")
 
     def _must_be_open(self, number: int) -> PullRequest:
-        request = self._driver.pull_request(number)
+        request = self.pull_request(number)
         if request.state is not State.OPEN:
             raise Refused(f"Pull request #{number} is {request.state} already.")
         return request

@@ -11,6 +11,7 @@ import re
 
 from fusefs.forge.credentials import advice
 from fusefs.forge.errors import (
+    AlreadyThere,
     AuthenticationFailed,
     Forbidden,
     ForgeError,
@@ -89,6 +90,11 @@ def from_push(reason: str, stderr: str, remote: Remote, branch: str) -> ForgeErr
         reason: git's, between the parentheses of ``git push --porcelain``.
         stderr: all that git said; lines of the other side begin with ``remote:``.
     """
+    if "; cannot create" in stderr:
+        return AlreadyThere(
+            f"Not pushed: no branch can be called {branch} beside the present ones, for a name "
+            "cannot be both a branch and a folder of branches. Take another name."
+        )
     if _MOVED.search(reason) and "hook" not in reason:
         return Moved(
             f"Not pushed: {branch} has moved on {remote.url}. Fetch, take in what is new there, "

@@ -77,7 +77,10 @@ class Watch:
 
 @dataclass(frozen=True)
 class Output:
-    """What git said: exit status, standard output, and standard error without progress."""
+    """What git said: exit status, standard output, and standard error without progress.
+
+    Names in `out` that are not UTF-8 have lone surrogates, as `os.fsdecode` makes them.
+    """
 
     status: int
     out: str
@@ -98,7 +101,7 @@ def run(
 
     Args:
         remote: the only site that `credential` is for.
-        stdin: a short text.
+        stdin: a short text; names as in `Output.out`.
 
     Raises:
         ToolMissing: git is not installed.
@@ -120,7 +123,7 @@ def run(
         start_new_session=True,
     )
     try:
-        return _Run(process, limits or Limits(), watch or Watch()).to_its_end(stdin.encode())
+        return _Run(process, limits or Limits(), watch or Watch()).to_its_end(os.fsencode(stdin))
     finally:
         _end(process)
 
@@ -211,7 +214,11 @@ class _Run:
         self._hear(b"\n")
         return Output(
             process.returncode,
+<<<<<<< HEAD
             self._out.decode("utf-8", "surrogateescape"),
+=======
+            os.fsdecode(bytes(self._out)),
+>>>>>>> forge
             "\n".join(self._lines),
         )
 

@@ -2,10 +2,10 @@
 
 No forge of ours knows idempotency keys, so the instance keeps them (contract section 11). An effect
 is the operation, the repository, the user and the caller's key. Before a forge is asked to change
-anything, a *plan* is recorded, with what was there before; afterwards, the outcome. Whoever comes
-with the same key gets that outcome. Whoever finds a plan without one (the process died, the answer
-was lost) looks at the forge first: what is there now and was not before is what the plan made.
-Calls with the same key wait for each other, across processes.
+anything, a *plan* is recorded durably, with what was there before; afterwards, the outcome. Whoever
+comes with the same key gets that outcome. Whoever finds a plan without one (the process died, the
+answer was lost) looks at the forge first: what is there now and was not before is what the plan
+made. Calls with the same key wait for each other, across processes.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ class Effect:
     Attributes:
         operation: what a person calls it, as in ``pull request``.
         repository: `Driver.repository`.
-        account: `Driver.account`: one user's key never answers with another's outcome.
+        user: `Driver.user`: one user's key never answers with another's outcome.
         arguments: the call's, as JSON.
     """
 
     operation: str
     repository: str
-    account: str
+    user: str
     key: str
     arguments: Json
 
     @property
     def name(self) -> bytes:
         """The key of its record."""
-        parts = [self.operation, self.repository, self.account, self.key]
+        parts = [self.operation, self.repository, self.user, self.key]
         return KEYS + hashlib.sha256(pack(parts)).digest()
 
     @property
@@ -163,3 +163,4 @@ class Ledger:
     def _put(self, effect: Effect, record: dict[str, Json]) -> None:
         with self._records.write() as transaction:
             transaction.put(effect.name, pack(record))
+        self._records.commit()

@@ -54,7 +54,8 @@ class LocalDriver:
         self._records = records
         self._author = author
         self.repository = f"local:{self._path}"
-        self.account = author.email
+        self.user = author.email
+        self.credential = str(os.geteuid())
         self._key = repository_key(self.repository)
 
     def access(self) -> Access:
@@ -177,6 +178,7 @@ class LocalDriver:
                     raise Refused(f"Pull request #{number} is {now.state} already.")
                 stored["merging"] = [*stored.get("merging", []), commit]
                 self._store(transaction, stored)
+            self._records.commit()
             git.move_branch(repository, base, onto, commit, f"merge of #{number}")
         with self._records.write() as transaction:
             done = replace(

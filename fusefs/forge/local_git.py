@@ -48,7 +48,8 @@ def opened(path: Path, author: Author | None = None) -> Iterator[pygit2.Reposito
         if author is not None:
             repository.set_ident(author.name, author.email)
         yield repository
-    except (pygit2.GitError, OSError) as error:
+    # KeyError: an object that is referred to is missing.
+    except (pygit2.GitError, OSError, KeyError) as error:
         raise _translated(error, path) from None
 
 

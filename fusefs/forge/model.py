@@ -123,8 +123,13 @@ class Driver(Protocol):
         ...
 
     @property
-    def account(self) -> str:
-        """Tells one user's access from another's, without giving away the credential."""
+    def user(self) -> str:
+        """Whose idempotency keys count here; stays when the user's token is renewed."""
+        ...
+
+    @property
+    def credential(self) -> str:
+        """Tells one credential from another, without giving it away."""
         ...
 
     def access(self) -> Access:

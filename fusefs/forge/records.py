@@ -1,7 +1,7 @@
 """What a forge keeps in the instance: the seam, and how values are packed.
 
-The caller hands in its store of ordered keys; `fusefs.store.kv.KV` has this shape. Keys all begin
-with ``F``:
+The caller hands in its store of ordered keys: `fusefs.store.kv.KV` has the transactions,
+`fusefs.store.instance.Instance` the commit. Keys all begin with ``F``:
 
 ========================================= ============================================
 key                                       value
@@ -54,7 +54,11 @@ class Writer(Reader, Protocol):
 
 
 class Records(Protocol):
-    """An ordered store of keys, shared by the processes of an instance."""
+    """An ordered store of keys, shared by the processes of an instance.
+
+    It is called in whatever thread a forge is called in. A store that belongs to one thread must
+    be handed in behind something that does the transactions there.
+    """
 
     def read(self) -> AbstractContextManager[Reader]:
         """Open a snapshot; keep it short."""
@@ -62,6 +66,10 @@ class Records(Protocol):
 
     def write(self) -> AbstractContextManager[Writer]:
         """Open the one write transaction; keep it short."""
+        ...
+
+    def commit(self) -> None:
+        """Make durable what was written: no loss of power takes it back."""
         ...
 
 

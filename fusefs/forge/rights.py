@@ -29,7 +29,7 @@ class RightsCache:
         Raises:
             ForgeError: the forge did not answer. What it said earlier no longer counts then.
         """
-        name = (driver.repository, driver.account)
+        name = (driver.repository, driver.credential)
         now = self._clock()
         with self._lock:
             known = self._answers.get(name)
@@ -44,4 +44,4 @@ class RightsCache:
     def forget(self, driver: Driver) -> None:
         """Drop the answer: the forge has just said something else."""
         with self._lock:
-            self._answers.pop((driver.repository, driver.account), None)
+            self._answers.pop((driver.repository, driver.credential), None)

@@ -17,19 +17,27 @@ MASK = "***"
 _SHORTEST = 4
 """Characters below which masking would tear up ordinary texts; no forge's tokens are that short."""
 
-_IN_URL = re.compile(r"(?<=://)[^/\s@'\"]+(?=@)")
+_IN_URL = (
+    (re.compile(r"\b(https?)://[^/\s@'\"]+@"), rf"\1://{MASK}@"),
+    (re.compile(r"://([^/\s@:'\"]+):[^/\s@'\"]+@"), rf"://\1:{MASK}@"),
+)
+"""The user of an ``ssh://`` address is no secret; one of ``https://`` may be a token."""
+
 _known: weakref.WeakSet[Secret] = weakref.WeakSet()
 
 
 class Secret:
-    """A token or password. Only `reveal` gives it; two compare as their values do."""
+    """A token or password. Only `reveal` gives it.
 
-    __slots__ = ("__weakref__", "_users", "_value")
+    Two of the same value are not equal: each is known here by itself, for as long as it lives.
+    """
+
+    __slots__ = ("__weakref__", "_user", "_value")
 
     def __init__(self, value: str, user: str = "") -> None:
         """Keep `value`; `user` is the name it is sent with in basic authentication, if any."""
         self._value = value
-        self._users = (user,)
+        self._user = user
         _known.add(self)
 
     def reveal(self) -> str:
@@ -40,27 +48,21 @@ class Secret:
         """Return the forms in which the value may turn up in a text."""
         if len(self._value) < _SHORTEST:
             return set()
-        basic = {
-            base64.b64encode(f"{user}:{self._value}".encode()).decode() for user in self._users
-        }
-        return {self._value, quote(self._value, safe=""), quote_plus(self._value), *basic}
+        basic = base64.b64encode(f"{self._user}:{self._value}".encode()).decode()
+        return {self._value, quote(self._value, safe=""), quote_plus(self._value), basic}
 
     def __repr__(self) -> str:
         return MASK
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and other._value == self._value
-
-    def __hash__(self) -> int:
-        return hash(self._value)
 
     def __reduce__(self) -> str:
         raise TypeError("a secret is not stored")
 
 
 def mask(text: str) -> str:
-    """Return `text` without any secret of this process, and without user parts of URLs."""
+    """Return `text` without any secret of this process, and without passwords in URLs."""
     spellings = {form for secret in list(_known) for form in secret.spellings()}
     for form in sorted(spellings, key=len, reverse=True):
         text = text.replace(form, MASK)
-    return _IN_URL.sub(MASK, text)
+    for pattern, instead in _IN_URL:
+        text = pattern.sub(instead, text)
+    return text

@@ -18,6 +18,7 @@ import pygit2
 from fusefs.contract.errors import InvalidArgument
 from fusefs.forge.credentials import Credential
 from fusefs.forge.errors import (
+    AlreadyThere,
     AuthenticationFailed,
     Forbidden,
     ForgeError,
@@ -41,6 +42,9 @@ _BRANCHES = "refs/remotes/origin/"
 _TAGS = "refs/tags/"
 
 _NO_OBJECT = "0" * 40
+
+_DEFINITE = (Refused, AuthenticationFailed, Forbidden, Missing, AlreadyThere)
+"""What says for sure that nothing was pushed."""
 
 _LOOK = Limits(idle=10, total=20)
 """For the question what became of a push that failed: the caller has waited already."""
@@ -132,6 +136,12 @@ class Transport:
         Raises:
             ForgeError: it cannot be fetched, and no branch has changed here; Cancelled.
         """
+        with locked(repository / "fusefs-fetch.lock", b"fetch", self.limits.total) as mine:
+            if not mine:
+                raise InProgress("fetch")
+            return self._fetch(repository)
+
+    def _fetch(self, repository: Path) -> Moves:
         self._git(
             [
                 "fetch",
@@ -208,7 +218,7 @@ class Transport:
             HistoryLost: it is gone.
             Unreachable: nobody can tell.
         """
-        if isinstance(error, (Refused, AuthenticationFailed, Forbidden, Missing)):
+        if isinstance(error, _DEFINITE):
             return False
         limits = Limits(min(self.limits.idle, _LOOK.idle), min(self.limits.total, _LOOK.total))
         try:
@@ -306,4 +316,4 @@ def _move_refs(repository: Path, lines: list[str]) -> None:
     commands = "\n".join(["start", *lines, "prepare", "commit", ""])
     output = run(["update-ref", "--stdin"], repository=repository, stdin=commands)
     if output.status != 0:
-        raise Moved(f"Another fetch into {repository} is at work. Try again.\n{output.err}")
+        raise Moved(f"Refs of {repository} were moved by somebody else. Try again.\n{output.err}")

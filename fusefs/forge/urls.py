@@ -49,7 +49,15 @@ class Remote:
     @property
     def is_private(self) -> bool:
         """Whether a token may be sent there: over TLS, or to this very machine."""
-        return self.scheme == "https" or (self.scheme == "http" and _is_loopback(self.host))
+        return is_private(self.site)
+
+
+def is_private(url: str) -> bool:
+    """Whether what is sent to an HTTP address can be read by nobody on the way."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" or (
+        parts.scheme == "http" and _is_loopback(parts.hostname or "")
+    )
 
 
 def parse(url: str) -> Remote:
@@ -65,7 +73,11 @@ def parse(url: str) -> Remote:
         or "::" in url.split("/", maxsplit=1)[0]
         or not url.isprintable()
     ):
+<<<<<<< HEAD
         raise InvalidArgument(f"Not an address of a repository: {mask(url)!r}.")
+=======
+        raise InvalidArgument(f"Not an address of a repository: {mask(repr(url))}.")
+>>>>>>> forge
     if "://" not in url:
         scp = None if url.startswith((".", "/", "~")) else _SCP.fullmatch(url)
         if scp is None:
@@ -83,14 +95,14 @@ def parse(url: str) -> Remote:
         ) from None
     if parts.scheme == "file":
         if parts.netloc not in {"", "localhost"} or not parts.path.startswith("/"):
-            raise InvalidArgument(f"Not an address on this machine: {url!r}. Use file:///PATH.")
+            raise InvalidArgument("Not an address on this machine. Use file:///PATH.")
         path = os.path.abspath(unquote(parts.path))
         return Remote(path, "path", "", None, path)
     if parts.scheme not in {"http", "https", "ssh"}:
         raise InvalidArgument(
             f"Repositories are not fetched by {parts.scheme}://. Use a path, https:// or ssh://."
         )
-    if parts.scheme != "ssh" and "@" in parts.netloc:
+    if ("@" in parts.netloc and parts.scheme != "ssh") or parts.password is not None:
         raise InvalidArgument(
             "Leave user and token out of the address: it is kept and shown. Put the token into "
             "GH_TOKEN, GITLAB_TOKEN or GITEA_TOKEN, or into git's credential helper."
@@ -105,7 +117,7 @@ def parse(url: str) -> Remote:
 
 def _checked(remote: Remote) -> Remote:
     if not _HOST.fullmatch(remote.host) or not remote.path:
-        raise InvalidArgument(f"Not an address of a repository: {remote.url!r}.")
+        raise InvalidArgument(f"Not an address of a repository: {mask(repr(remote.url))}.")
     return remote
 
 

@@ -18,6 +18,7 @@ prefix    rest of the key                 value
 ``S``     session name                    session definition
 ``w``     mount id, session name          working copy of a repository
 ``W``     id of a working copy's top      mount id, path of the mount
+``F``     see `fusefs.forge.records`      what forges keep
 ========= =============================== ==========================================
 
 Ids and sequences are 8 bytes, big endian, so that byte order is number order.

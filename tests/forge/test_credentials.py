@@ -56,11 +56,14 @@ def test_what_is_no_address_is_refused(url: str):
 
 
 def test_token_in_an_address_is_refused_without_repeating_it():
-    for url in ("https://ghp_secret99@github.com/o/r", "https://u:ghp_secret99@github.com/o/r"):
-        with pytest.raises(InvalidArgument) as caught:
-            parse(url)
+    for site in ("https://{}@github.com/o/r", "https://u:{}@github.com/o/r", "ssh://u:{}@h/r"):
+        with pytest.raises(InvalidArgument, match="GH_TOKEN") as caught:
+            parse(site.format("ghp_secret99"))
         assert "ghp_secret99" not in caught.value.text
-        assert "GH_TOKEN" in caught.value.text
+    for site in ("https://{}@github.com/o/r\n", "file://{}@x/y", "https://{}@", "ftp://{}@h/x"):
+        with pytest.raises(InvalidArgument) as caught:
+            parse(site.format("ghp_secret99"))
+        assert "ghp_secret99" not in caught.value.text
 
 
 GITHUB, GITLAB = parse("https://github.com/o/r"), parse("https://gitlab.com/o/r")
@@ -163,13 +166,25 @@ def test_token_is_masked_wherever_it_turns_up(token: str, before: str, after: st
             assert form not in text or form in MASK
 
 
+def test_passwords_in_addresses_are_masked_and_users_of_ssh_are_not():
+    assert mask("x https://tok@h/x http://u:p@h ssh://git@h/x ssh://u:p@h") == (
+        "x https://***@h/x http://***@h ssh://git@h/x ssh://u:***@h"
+    )
+
+
 def test_secrets_are_not_stored():
     secret = Secret("ghp_0123456789")
     with pytest.raises(TypeError, match="not stored"):
         pickle.dumps(secret)
     with pytest.raises(TypeError):
         copy.copy(secret)
-    assert secret == Secret("ghp_0123456789") != Secret("other")
+
+
+def test_second_secret_of_the_same_value_outlives_the_first():
+    first = Secret("ghp_twice_the_same")
+    second = Secret("ghp_twice_the_same")
+    del first
+    assert mask(f"x {second.reveal()} y") == "x *** y"
 
 
 def test_what_a_forge_says_cannot_speak_to_the_terminal():

@@ -17,9 +17,10 @@ from fusefs.forge.ledger import Effect, Ledger, Steps
 from fusefs.forge.local import LocalDriver
 from fusefs.forge.local_git import Author
 from fusefs.forge.model import Method, State
-from fusefs.store.kv import KV
+from fusefs.forge.records import Records
+from fusefs.store.instance import Instance
 
-from .conftest import ALICE, commit, git
+from .conftest import ALICE, InstanceRecords, commit, git
 
 
 def effect(key: str = "k", **arguments: object) -> Effect:
@@ -162,7 +163,7 @@ def test_threads_with_one_key_do_it_once(ledger: Ledger):
     assert (world.things, got) == (["a"], ["a"] * 8)
 
 
-def test_call_that_waits_too_long_says_so(records: KV, tmp_path: Path):
+def test_call_that_waits_too_long_says_so(records: Records, tmp_path: Path):
     world = World()
     outer = Ledger(records, tmp_path / "forge.lock")
     inner = Ledger(records, tmp_path / "forge.lock", wait=0.05)
@@ -186,11 +187,13 @@ from fusefs.forge.local import LocalDriver
 from fusefs.forge.local_git import Author
 from fusefs.forge.model import Method
 from fusefs.store.instance import Instance
+from tests.forge.conftest import InstanceRecords
 
 folder, bare, what, key = sys.argv[1:5]
-with Instance.open(folder) as instance:
-    driver = LocalDriver(Path(bare), instance.kv, Author("Alice", "alice@example.org"))
-    forge = Forge(driver, Ledger(instance.kv, Path(folder).parent / "forge.lock"))
+with Instance.open(folder, deferred=True) as instance:
+    records = InstanceRecords(instance)
+    driver = LocalDriver(Path(bare), records, Author("Alice", "alice@example.org"))
+    forge = Forge(driver, Ledger(records, Path(folder).parent / "forge.lock"))
     tip = driver.find_branch("topic").commit
 
     def die(*_):
@@ -210,6 +213,19 @@ with Instance.open(folder) as instance:
     if what == "die-after-move":
         after(local_git, "move_branch")
     print("ready", flush=True)
+    if what == "all":
+        for n in range(4):
+            branch, at = f"all-{n}", driver.find_branch(f"all-{n}").commit
+            forge.create_branch(f"made-{n}", at, key=f"{key}-b{n}")
+            print("made", flush=True)
+            number = forge.create_pull_request(branch, "main", "T", key=f"{key}-p{n}").number
+            print("opened", flush=True)
+            merged = forge.merge(number, list(Method)[n % 3], key=f"{key}-m{n}").merge_commit
+            print("merged", flush=True)
+            forge.create_tag(f"v{n}", merged, "M", key=f"{key}-t{n}")
+            forge.create_release(f"v{n}", key=f"{key}-r{n}")
+            print("released", flush=True)
+        sys.exit()
     sys.stdin.readline()
     try:
         if what in ("create", "die-after-create"):
@@ -228,7 +244,7 @@ Worker = Callable[[str, str], "subprocess.Popen[str]"]
 
 
 @pytest.fixture
-def worker(tmp_path: Path, records: KV, bare: Path) -> Worker:
+def worker(tmp_path: Path, records: Records, bare: Path) -> Worker:
     """A function that starts a process which does something as soon as it is told to."""
 
     def start(what: str, key: str) -> subprocess.Popen[str]:
@@ -305,6 +321,30 @@ def test_merge_that_died_is_finished_or_found(
     assert local.pull_request(1) == done
 
 
+def test_killed_at_any_moment_everything_is_done_once_in_the_end(
+    worker: Worker, local: Forge, bare: Path
+) -> None:
+    """A program that does the same calls again after each kill, as a caller would."""
+    for number in range(4):
+        commit(bare, f"all-{number}", {f"all-{number}": "x"}, f"All {number}", start="main")
+    for steps in (1, 2, 7, 11):
+        process = worker("all", "k")
+        assert process.stdout is not None
+        for _ in range(steps):
+            process.stdout.readline()
+        process.kill()
+        process.communicate()
+    last = worker("all", "k")
+    last.communicate(timeout=60)
+    assert last.returncode == 0
+    requests = local.pull_requests(None)
+    assert [(r.number, r.state) for r in requests] == [(n, State.MERGED) for n in (4, 3, 2, 1)]
+    subjects = git(bare, "log", "--first-parent", "--format=%s", "main").split("\n")
+    assert len(subjects) == 5  # the first commit, and one for each merge
+    assert len(git(bare, "tag").split()) == 4
+    git(bare, "fsck", "--strict")
+
+
 def test_merges_while_others_push_lose_nothing(local: Forge, bare: Path):
     for number in range(4):
         commit(bare, f"topic-{number}", {f"t{number}": "x"}, start="main")
@@ -326,12 +366,31 @@ def test_merges_while_others_push_lose_nothing(local: Forge, bare: Path):
     assert {f"t{number}" for number in range(4)} <= set(files)
 
 
+def test_plan_is_durable_before_anything_is_done(records: Records, tmp_path: Path):
+    """Opened a second time, as after a loss of power, the store has the plan."""
+    with Instance.open(tmp_path / "instance", deferred=True) as instance:
+        deferred = InstanceRecords(instance)
+        world = World()
+        steps = world.steps("a")
+
+        def do() -> str:
+            with records.read() as snapshot:
+                raw = snapshot.get(effect().name)
+            assert raw is not None
+            assert b'"planned"' in raw
+            return str(steps.do())
+
+        Ledger(deferred, tmp_path / "lock").once(effect(), Steps(steps.look, steps.find, do))
+    with records.read() as snapshot:
+        assert b'"outcome"' in (snapshot.get(effect().name) or b"")
+
+
 def test_replay_is_checked_against_the_arguments_first(local: Forge, bare: Path):
     with pytest.raises(InvalidArgument, match="1 to 255"):
         local.create_pull_request("topic", "main", "T", key="")
 
 
-def test_one_users_key_is_not_anothers(records: KV, ledger: Ledger, bare: Path):
+def test_one_users_key_is_not_anothers(records: Records, ledger: Ledger, bare: Path):
     alice = Forge(LocalDriver(bare, records, ALICE), ledger)
     bob = Forge(LocalDriver(bare, records, Author("Bob", "bob@example.org")), ledger)
     alice.create_pull_request("topic", "main", "T", key="k")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +19,7 @@ from fusefs.forge.forge import Forge
 from fusefs.forge.ledger import Ledger
 from fusefs.forge.local import LocalDriver
 from fusefs.forge.model import Method, Release, Right, State, Tag
-from fusefs.store.kv import KV
+from fusefs.forge.records import Records
 
 from .conftest import ALICE, Keys, commit, git
 
@@ -196,7 +199,7 @@ def test_release_needs_its_tag(local: Forge, bare: Path, new_key: Keys):
         local.create_release("v1", key=new_key())
 
 
-def test_what_is_no_repository_is_said_so(tmp_path: Path, records: KV, ledger: Ledger):
+def test_what_is_no_repository_is_said_so(tmp_path: Path, records: Records, ledger: Ledger):
     (tmp_path / "empty").mkdir()
     for path in (tmp_path / "none", tmp_path / "empty"):
         driver = LocalDriver(path, records, ALICE)
@@ -205,6 +208,19 @@ def test_what_is_no_repository_is_said_so(tmp_path: Path, records: KV, ledger: L
             driver.find_branch("main")
         with pytest.raises(errors.Forbidden, match="no access"):
             Forge(driver, ledger).create_branch("x", "0" * 40, key="k")
+
+
+def test_damaged_repository_is_said_so(local: Forge, bare: Path, new_key: Keys):
+    objects = git(bare, "rev-list", "--objects", "--all").split()
+    for pack in (bare / "objects" / "pack").glob("*"):
+        pack.chmod(0o644)
+        os.truncate(pack, 10)
+    for loose in (path for path in (bare / "objects").rglob("*") if len(path.name) == 38):
+        loose.chmod(0o644)
+        loose.write_bytes(b"")
+    assert objects
+    with pytest.raises(errors.ForgeError, match=r"cannot be used|no branch"):
+        local.create_pull_request("topic", "main", "T", key=new_key())
 
 
 PROBE = """
@@ -232,13 +248,11 @@ def as_nobody(path: Path) -> str:
 
 
 @pytest.fixture
-def reachable(tmp_path_factory: pytest.TempPathFactory, bare: Path) -> Path:
-    """The repository, under folders that every user may pass."""
-    for folder in bare.parents:
-        if folder == tmp_path_factory.getbasetemp().parent.parent:
-            break
-        folder.chmod(0o755)
-    return bare
+def reachable(bare: Path) -> Iterator[Path]:
+    """The repository in a folder that every user may enter; pytest's own are its user's alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield Path(shutil.copytree(bare, Path(folder, "bare.git")))
 
 
 def everything(path: Path, folders: int, files: int) -> None:

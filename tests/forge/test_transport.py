@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -229,6 +231,17 @@ def test_connection_that_dies_in_a_push_is_looked_after(
     assert tip(bare, "main") == mine
 
 
+@pytest.mark.parametrize("form", ["path", "http"])
+def test_branch_whose_name_is_a_folder_of_another(
+    forge: SmallForge, bare: Path, tmp_path: Path, form: str
+) -> None:
+    way = over_http(forge) if form == "http" else transport(str(bare))
+    clone = tmp_path / "clone.git"
+    way.clone(clone)
+    with pytest.raises(errors.AlreadyThere, match="folder of branches"):
+        way.push(clone, tip(bare, "main"), "topic/one", None)
+
+
 def test_push_that_nobody_can_tell_of_says_so(forge: SmallForge, bare: Path, tmp_path: Path):
     clone = tmp_path / "clone.git"
     way = over_http(forge)
@@ -285,6 +298,50 @@ def test_branch_that_became_a_folder_of_branches_is_fetched(
     git(bare, "update-ref", "refs/heads/topic/one", topic)
     way.fetch(clone)
     assert git(clone, "rev-parse", "refs/remotes/origin/topic/one") == topic
+
+
+def test_names_that_are_not_utf8_are_fetched(bare: Path, tmp_path: Path):
+    clone = tmp_path / "clone.git"
+    way = transport(str(bare))
+    way.clone(clone)
+    at = tip(bare, "main")
+    for name in (b"caf\xe9", "ünï".encode()):
+        subprocess.run(
+            [b"git", b"-C", os.fsencode(bare), b"update-ref", b"refs/heads/" + name, at.encode()],
+            check=True,
+        )
+    names = {"refs/heads/caf\udce9", "refs/heads/ünï"}
+    assert names <= set(way.advertised().refs)
+    assert set(way.fetch(clone).refs) == {n.replace("heads", "remotes/origin") for n in names}
+    assert way.fetch(clone).refs == {}
+
+
+def test_clone_that_lost_an_object_says_so(bare: Path, tmp_path: Path):
+    clone = tmp_path / "clone.git"
+    way = transport(str(bare))
+    way.clone(clone)
+    shutil.rmtree(clone / "objects")
+    (clone / "objects" / "pack").mkdir(parents=True)
+    with pytest.raises(errors.ForgeError):
+        way.push(clone, tip(bare, "main"), "main", tip(bare, "topic"))
+
+
+def test_fetches_at_once_wait_for_each_other(bare: Path, tmp_path: Path):
+    clone = tmp_path / "clone.git"
+    transport(str(bare)).clone(clone)
+    new = [commit(bare, f"b{number}", {"x": f"{number}"}, start="main") for number in range(5)]
+    moved: list[int] = []
+
+    def fetch() -> None:
+        moved.append(len(transport(str(bare)).fetch(clone).refs))
+
+    threads = [threading.Thread(target=fetch) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(moved) == [0, 0, 5]
+    assert git(clone, "rev-parse", "refs/remotes/origin/b4") == new[4]
 
 
 def test_remote_that_is_gone_or_empty_changes_nothing_here(

@@ -13,7 +13,9 @@ import re
 import socket
 import struct
 import subprocess
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -82,6 +84,8 @@ class SmallForge:
     """Ends what hangs."""
     hanging: threading.Event = field(default_factory=threading.Event)
     """Set once something hangs."""
+    crashes: list[str] = field(default_factory=list)
+    """What went wrong in the forge itself."""
     lock: threading.RLock = field(default_factory=threading.RLock)
     port: int = 0
 
@@ -119,7 +123,9 @@ def running(forge: SmallForge) -> Iterator[SmallForge]:
         request_queue_size = 64
 
         def handle_error(self, request: Any, client_address: Any) -> None:
-            """Clients that break off are part of the tests."""
+            """Keep what is wrong with the forge itself; clients that break off are expected."""
+            if not isinstance(sys.exc_info()[1], (ConnectionError, ValueError)):
+                forge.crashes.append(traceback.format_exc())
 
     Handler = type("Handler", (_Handler,), {"forge": forge})  # noqa: N806
     server = Server(("127.0.0.1", 0), cast(Any, Handler))
