@@ -214,11 +214,7 @@ class _Run:
         self._hear(b"\n")
         return Output(
             process.returncode,
-<<<<<<< HEAD
-            self._out.decode("utf-8", "surrogateescape"),
-=======
             os.fsdecode(bytes(self._out)),
->>>>>>> forge
             "\n".join(self._lines),
         )
 

@@ -73,11 +73,7 @@ def parse(url: str) -> Remote:
         or "::" in url.split("/", maxsplit=1)[0]
         or not url.isprintable()
     ):
-<<<<<<< HEAD
-        raise InvalidArgument(f"Not an address of a repository: {mask(url)!r}.")
-=======
         raise InvalidArgument(f"Not an address of a repository: {mask(repr(url))}.")
->>>>>>> forge
     if "://" not in url:
         scp = None if url.startswith((".", "/", "~")) else _SCP.fullmatch(url)
         if scp is None:
@@ -107,8 +103,6 @@ def parse(url: str) -> Remote:
             "Leave user and token out of the address: it is kept and shown. Put the token into "
             "GH_TOKEN, GITLAB_TOKEN or GITEA_TOKEN, or into git's credential helper."
         )
-    if parts.password is not None:
-        raise InvalidArgument("Leave the password out of the address: it is kept and shown.")
     if parts.query or parts.fragment:
         raise InvalidArgument("An address of a repository has no ? and no # in it.")
     host = (parts.hostname or "").lower()
