@@ -11,6 +11,7 @@ from fusefs.daemon.daemon import Daemon
 from fusefs.daemon.mount_lock import MountLock, Served
 from fusefs.daemon.mountpoint import FS_TYPE, MountError
 from fusefs.daemon.options import MountOptions
+from fusefs.session.caps import keep_fresh
 from fusefs.session.view_tree import ViewTree
 from fusefs.store.instance import Instance, InstanceError
 
@@ -57,6 +58,7 @@ def serve(
         bound = (bind.source for bind in instance.binds.all().values())
         mountpoint.prepare(point, (str(instance.folder), *bound))
         lock = MountLock(instance.folder / "run", Served(os.getpid(), point, session))
+        keep_fresh(instance)
         tree, how = ViewTree(instance, spec), options or MountOptions()
         Daemon(instance, tree, point, how, ready_fd, on_ready).run()
     finally:

@@ -10,7 +10,9 @@ from fusefs.forge.errors import Moved
 from fusefs.forge.git_process import Watch
 from fusefs.forge.ledger import Effect, Ledger, Steps
 from fusefs.forge.names import check_key
+from fusefs.session import rights
 from fusefs.session.committing import Committed, Prepared, note, prepare, send
+from fusefs.session.forge_records import ForgeRecords
 from fusefs.session.repository import Repository
 from fusefs.session.syncing import fetch, sync
 from fusefs.store.instance import Instance
@@ -46,6 +48,7 @@ def commit(
     """
     if key is not None:
         check_key(key)
+    rights.ask_one(repository)
     for left in reversed(range(_TRIES)):
         attempt = _Attempt(repository, message, tuple(paths), watch or Watch())
         try:
@@ -62,7 +65,7 @@ def _follow_unseen(repository: Repository) -> bool:
     objects = repository.tree.objects
     cursor = repository.session.view.rules.cursor(repository.mount)
     history = VisibleHistory(objects, cursor)
-    tip = objects.branch(repository.spec.branch)
+    tip = objects.branch(repository.branch)
     if history.visible_part(tip) != history.visible_part(repository.tree.copy.base):
         return False
     return not sync(repository).conflicts
@@ -134,4 +137,4 @@ def _text(path: Path) -> str:
 
 def ledger(instance: Instance) -> Ledger:
     """Return the record of what the instance asked of forges under idempotency keys."""
-    return Ledger(instance.kv, instance.folder / "run" / "ledger.lock")
+    return Ledger(ForgeRecords(instance), instance.folder / "run" / "ledger.lock")

@@ -18,7 +18,7 @@ from fusefs.forge.git_process import Watch
 from fusefs.forge.transport import Transport
 from fusefs.forge.urls import parse
 from fusefs.session.repository import Repository
-from fusefs.store.mounts import WorkingCopy, set_working_copy, working_copy
+from fusefs.store.mounts import set_working_copy, working_copy
 from fusefs.tree.repository_changes import Changed
 
 _IDENT = re.compile(r"(?P<name>.*) <(?P<address>[^<>]+)> [0-9]+ [+-][0-9]{4}")
@@ -53,7 +53,7 @@ class Prepared:
 
 
 def commit(repository: Repository, message: str, paths: Sequence[Path] = ()) -> Committed:
-    """Commit staged changes and send them to the branch that the repository is mounted at.
+    """Commit staged changes and send them to the branch of the working copy.
 
     Args:
         repository: the session's working copy.
@@ -79,7 +79,7 @@ def prepare(repository: Repository, message: str, paths: Sequence[Path] = ()) ->
         raise NothingStaged("commit", repository.absolute(repository.path))
     base, made = repository.tree.copy.base, _make(repository, message, chosen)
     paths = tuple(item.path for item in chosen)
-    return Prepared(base.hex(), Committed(made.hex(), repository.spec.branch, paths))
+    return Prepared(base.hex(), Committed(made.hex(), repository.branch, paths))
 
 
 def send(repository: Repository, prepared: Prepared, watch: Watch | None = None) -> Committed:
@@ -100,7 +100,7 @@ def note(repository: Repository, prepared: Prepared) -> None:
         mount, session = repository.spec.id, repository.session.spec.name
         copy = working_copy(txn, mount, session)
         if copy is not None and copy.base.hex() == prepared.base:
-            moved = WorkingCopy(copy.top, bytes.fromhex(prepared.done.commit))
+            moved = copy._replace(base=bytes.fromhex(prepared.done.commit))
             set_working_copy(txn, mount, session, moved)
     repository.instance.commit()
     repository.tree.follow()
@@ -171,7 +171,7 @@ def _push(repository: Repository, prepared: Prepared, watch: Watch) -> None:
         transport.push(folder, made.commit, made.branch, prepared.base)
     except Moved:
         raise Moved(
-            f"Not committed: {spec.branch} has moved on since this working copy began; the "
+            f"Not committed: {made.branch} has moved on since this working copy began; the "
             f"changes stay staged. To take them in: fusefs sync {repository.absolute(())}"
         ) from None
     repository.tree.objects.note_branch(made.branch, bytes.fromhex(made.commit))

@@ -19,6 +19,7 @@ from fusefs.forge.locks import locked
 from fusefs.forge.names import check_ref_name
 from fusefs.forge.transport import Moves, Transport
 from fusefs.forge.urls import Remote, parse
+from fusefs.session import rights
 from fusefs.session.binding import check_room, make_room
 from fusefs.session.repository import Repository
 from fusefs.session.session import Session
@@ -137,9 +138,12 @@ def add(
             way.clone(folder)
             _check_path(instance, path)
             make_room(Session(instance), path, "Not mounted")
+            # Before it is seen, so that no session sees it with another right first.
+            rights.learn(instance, spec)
             instance.mounts.put(path, spec, OPERATOR.name)
         except BaseException:
             if spec not in instance.mounts.all().values():
+                rights.forget(instance, spec)
                 shutil.rmtree(folder, ignore_errors=True)
             raise
         finally:
@@ -257,7 +261,7 @@ def _look(instance: Instance, path: Path, spec: MountSpec) -> Mounted:
 def _whole(instance: Instance, session: str, path: Path) -> Repository:
     """Return the working copy of a session as it is, whatever the session sees of it."""
     everything: SessionSpec = replace(OPERATOR, name=session)
-    return Repository(Session(instance, everything), render(path) or "/")
+    return Repository(Session(instance, everything, capped=False), render(path) or "/")
 
 
 def fetch(instance: Instance, path: Path, *, watch: Watch | None = None) -> Moves:

@@ -63,6 +63,11 @@ class Repository:
         """The instance."""
         return self.session.view.instance
 
+    @property
+    def branch(self) -> str:
+        """The branch that commits go to."""
+        return self.tree.copy.branch or self.spec.branch
+
     def absolute(self, path: Path) -> str:
         """Return the path in the tree of a path in the repository."""
         return render((*self.mount, *path))

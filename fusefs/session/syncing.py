@@ -15,7 +15,7 @@ from fusefs.forge.transport import Transport
 from fusefs.forge.urls import parse
 from fusefs.session.committing import author
 from fusefs.session.repository import Repository
-from fusefs.store.mounts import WorkingCopy, set_working_copy
+from fusefs.store.mounts import set_working_copy
 from fusefs.tree.repository_merge import differences, merge
 
 
@@ -56,21 +56,51 @@ def sync(repository: Repository, watch: Watch | None = None) -> Synced:
         ForgeError: the remote cannot be asked.
     """
     fetch(repository, watch)
+    tip = repository.tree.objects.branch(repository.branch)
+    return _move(repository, repository.branch, tip, tip)
+
+
+def switch(repository: Repository, branch: str, watch: Watch | None = None) -> Synced:
+    """Move a working copy to the newest commit of another branch, where its commits go from now on.
+
+    What is staged goes along, as changes to that branch; what was committed stays where it is.
+
+    Raises:
+        InvalidArgument: there is no such branch, or as `sync`.
+        ForgeError: the remote cannot be asked.
+    """
+    fetch(repository, watch)
+    objects = repository.tree.objects
+    try:
+        tip = objects.branch(branch)
+    except FileNotFoundError:
+        raise InvalidArgument(
+            f"There is no branch {branch} in {repository.spec.url}. To make it: "
+            f"fusefs branch {branch} {repository.absolute(())}"
+        ) from None
+    base = repository.tree.copy.base
+    # As if the branch had been made of the base: so only what is staged is carried over.
+    theirs = objects.write_commit(objects.tree_of(tip), [base], "switch\n", author(repository))
+    return _move(repository, branch, tip, theirs)
+
+
+def _move(repository: Repository, branch: str, tip: bytes, theirs: bytes) -> Synced:
+    """Merge what is staged with `theirs`, a commit of the same tree as `tip`, and move to `tip`."""
     objects, copy = repository.tree.objects, repository.tree.copy
-    tip = objects.branch(repository.spec.branch)
     if tip == copy.base:
+        follow(repository, branch)
         return Synced(tip.hex(), ())
     ours = repository.work_tree()
     staged = objects.write_commit(ours, [copy.base], "staged\n", author(repository))
-    names = ("staged", f"origin/{repository.spec.branch}")
-    merged, conflicts = merge(objects, staged, tip, names=names)
+    names = ("staged", f"origin/{branch}")
+    merged, conflicts = merge(objects, staged, theirs, names=names)
     edits = dict(differences(objects, ours, merged))
     try:
         with repository.instance.kv.write() as txn:
             repository.tree.rewrite(
                 txn, edits, repository.session.view.actor, repository.mount, prune=True
             )
-            moved = WorkingCopy(copy.top, tip)
+            moved = copy._replace(base=tip, branch=_name(repository, branch))
             set_working_copy(txn, repository.spec.id, repository.session.spec.name, moved)
     except OSError as error:
         if error.filename is None:
@@ -85,3 +115,19 @@ def sync(repository: Repository, watch: Watch | None = None) -> Synced:
         tuple(path for path in conflicts if repository.level(path) >= Level.RO),
         tuple(path for path, _ in changed if repository.level(path) >= Level.RO),
     )
+
+
+def follow(repository: Repository, branch: str) -> None:
+    """Have commits go to a branch that is at the working copy's base."""
+    copy = repository.tree.copy._replace(branch=_name(repository, branch))
+    if copy == repository.tree.copy:
+        return
+    with repository.instance.kv.write() as txn:
+        set_working_copy(txn, repository.spec.id, repository.session.spec.name, copy)
+    repository.instance.commit()
+    repository.tree.follow()
+
+
+def _name(repository: Repository, branch: str) -> str:
+    """Return how a working copy notes a branch: one that follows the mount's says so."""
+    return "" if branch == repository.spec.branch else branch

@@ -38,6 +38,7 @@ class Op(IntEnum):
     BIND = 10
     PURGE = 11
     REWRITE = 13
+    RIGHT = 14
 
 
 class JournalRecord(NamedTuple):

@@ -25,6 +25,9 @@ from fusefs.store.records import Record, State
 if TYPE_CHECKING:
     from fusefs.store.instance import Instance
 
+_OBJECT_ID = 20
+"""Bytes of a git object id."""
+
 
 class MountSpec(NamedTuple):
     """A repository mounted at a path of the tree.
@@ -89,6 +92,7 @@ class MountTable:
             check(txn)
             if spec is None:
                 _end_working_copies(txn, mounts[path].id)
+                txn.delete(keys.RIGHTS + keys.number(mounts[path].id))
                 del mounts[path]
             else:
                 mounts[path] = spec
@@ -120,23 +124,25 @@ class WorkingCopy(NamedTuple):
     Attributes:
         top: id of the node at its top.
         base: object id of the commit that its changes are counted from.
+        branch: where its commits go; empty for the branch of the mount.
     """
 
     top: int
     base: bytes
+    branch: str = ""
 
 
 def working_copy(txn: Reader, mount: int, session: str) -> WorkingCopy | None:
     """Return a session's working copy of a mount, None where it has none yet."""
     raw = txn.get(_key(mount, session))
-    return None if raw is None else WorkingCopy(keys.to_number(raw), raw[8:])
+    return None if raw is None else _unpack(raw)
 
 
 def working_copies(txn: Reader, mount: int) -> dict[str, WorkingCopy]:
     """Return all working copies of a mount, by session."""
     prefix = keys.WORKING + keys.number(mount)
     return {
-        key[len(prefix) :].decode(): WorkingCopy(keys.to_number(raw), raw[8:])
+        key[len(prefix) :].decode(): _unpack(raw)
         for key, raw in txn.range(prefix, after_prefix(prefix))
     }
 
@@ -166,8 +172,13 @@ def begin_working_copy(
 
 
 def set_working_copy(txn: Writer, mount: int, session: str, copy: WorkingCopy) -> None:
-    """Note a working copy's top and base."""
-    txn.put(_key(mount, session), keys.number(copy.top) + copy.base)
+    """Note a working copy's top, base and branch."""
+    txn.put(_key(mount, session), keys.number(copy.top) + copy.base + copy.branch.encode())
+
+
+def _unpack(raw: bytes) -> WorkingCopy:
+    branch = 8 + _OBJECT_ID
+    return WorkingCopy(keys.to_number(raw), raw[8:branch], raw[branch:].decode())
 
 
 def _directory(node_id: int, when: int, tree: bytes) -> Record:

@@ -30,6 +30,7 @@ def status_command(options: Options, path: str, session_name: str | None) -> Non
 
     Staged is whatever a session changed and did not commit: `??` is new, ` M` changed, ` D`
     removed, ` T` of another type. Paths are relative to the repository. No output: nothing.
+    A first line `## NAME` is the branch that commits go to, if it is not the mount's.
 
     \b
     Example:
@@ -42,13 +43,15 @@ def status_command(options: Options, path: str, session_name: str | None) -> Non
         repository = Repository(session, path)
         lines = status(repository, repository.path)
         if not options.json:
+            if repository.branch != repository.spec.branch:
+                say(f"## {repository.branch}")
             for line in lines:
                 say(str(line))
             return
         say_json(
             {
                 "repository": repository.absolute(()),
-                "branch": repository.spec.branch,
+                "branch": repository.branch,
                 **_commit_id(repository, "base", repository.tree.copy.base.hex()),
                 "changes": [
                     {
