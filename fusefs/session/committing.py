@@ -74,8 +74,11 @@ def prepare(repository: Repository, message: str, paths: Sequence[Path] = ()) ->
     """Make the commit of `commit`, without sending it."""
     if not message.strip():
         raise InvalidArgument("Not committed: a commit needs a message.")
+    merging = bool(repository.tree.copy.merging)
+    if merging:
+        _check_merge(repository, paths)
     chosen = _chosen(repository, paths or (repository.path,), named=bool(paths))
-    if not chosen:
+    if not (chosen or merging):
         raise NothingStaged("commit", repository.absolute(repository.path))
     base, made = repository.tree.copy.base, _make(repository, message, chosen)
     paths = tuple(item.path for item in chosen)
@@ -100,7 +103,7 @@ def note(repository: Repository, prepared: Prepared) -> None:
         mount, session = repository.spec.id, repository.session.spec.name
         copy = working_copy(txn, mount, session)
         if copy is not None and copy.base.hex() == prepared.base:
-            moved = copy._replace(base=bytes.fromhex(prepared.done.commit))
+            moved = copy._replace(base=bytes.fromhex(prepared.done.commit), merging=b"")
             set_working_copy(txn, mount, session, moved)
     repository.instance.commit()
     repository.tree.follow()
@@ -123,10 +126,26 @@ def _chosen(repository: Repository, tops: Sequence[Path], *, named: bool) -> lis
     return allowed
 
 
+def _check_merge(repository: Repository, paths: Sequence[Path]) -> None:
+    """Check that a merge is committed whole: what is left out, others' work, would be undone."""
+    cursor = repository.session.view.rules.cursor(repository.mount)
+    refusal = cursor.commit_refusal(repository.mount)
+    if refusal is not None:
+        raise refusal
+    if any((*paths, repository.path)):
+        where = repository.absolute(())
+        raise InvalidArgument(
+            f"Not committed: a merge is committed as a whole. Commit {where}, or give it up: "
+            f"fusefs repo restore --new {where}"
+        )
+
+
 def _make(repository: Repository, message: str, chosen: Sequence[Changed]) -> bytes:
     text = message if message.endswith("\n") else message + "\n"
+    copy = repository.tree.copy
+    parents = [copy.base, copy.merging] if copy.merging else [copy.base]
     return repository.tree.objects.write_commit(
-        repository.write_tree(chosen), [repository.tree.copy.base], text, author(repository)
+        repository.write_tree(chosen), parents, text, author(repository)
     )
 
 

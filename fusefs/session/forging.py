@@ -30,6 +30,7 @@ from fusefs.session.history import base_id, find_commit
 from fusefs.session.repository import Repository
 from fusefs.session.syncing import Synced, fetch, follow
 from fusefs.session.syncing import switch as switch_copy
+from fusefs.session.syncing import take_in as merge_into_copy
 
 
 class _Asked:
@@ -111,6 +112,16 @@ def switch(repository: Repository, name: str, watch: Watch | None = None) -> Syn
     """
     check_whole(repository)
     return switch_copy(repository, name, watch)
+
+
+def take_in(repository: Repository, name: str, watch: Watch | None = None) -> Synced:
+    """Merge another branch into the working copy: see `fusefs.session.syncing.take_in`.
+
+    Raises:
+        ContractError: the session may not, or there is no such branch.
+    """
+    check_whole(repository)
+    return merge_into_copy(repository, name, watch)
 
 
 def create_pull_request(

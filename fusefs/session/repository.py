@@ -10,8 +10,9 @@ from fusefs.contract.paths import Path, is_at_or_below, render
 from fusefs.session.ignores import Ignores
 from fusefs.session.session import Session
 from fusefs.store.instance import Instance
-from fusefs.store.mounts import MountSpec
+from fusefs.store.mounts import MountSpec, set_working_copy
 from fusefs.tree.repository_changes import Changed, Changes
+from fusefs.tree.repository_merge import entry_at
 from fusefs.tree.repository_tree import RepositoryTree
 from fusefs.tree.repository_trees import edit_tree
 
@@ -79,7 +80,7 @@ class Repository:
     def changes(self, below: Iterable[Path] = ((),)) -> list[Changed]:
         """Return what is staged at or below paths, as far as the session sees it.
 
-        New files that a ``.gitignore`` names are left out.
+        New files that a ``.gitignore`` names are left out, but for those that are merged.
         """
         tops = tuple(below)
         ignores = Ignores(self.session, self.mount)
@@ -89,8 +90,17 @@ class Repository:
                 for changed in Changes(self.instance, self.tree, txn).all()
                 if any(is_at_or_below(changed.path, top) for top in tops)
                 and self.level(changed.path) >= Level.RO
-                and not (changed.old is None and changed.path in ignores)
+                and not (
+                    changed.old is None
+                    and changed.path in ignores
+                    and not self._is_merged(changed.path)
+                )
             ]
+
+    def _is_merged(self, path: Path) -> bool:
+        """Tell whether the commit that is being merged, if any, has something at a path."""
+        objects, merging = self.tree.objects, self.tree.copy.merging
+        return bool(merging) and entry_at(objects, objects.tree_of(merging), path) is not None
 
     def write_tree(self, changes: Iterable[Changed]) -> bytes:
         """Return the id of a tree that is the base with `changes` made, all of it written."""
@@ -132,6 +142,8 @@ class Repository:
     def restore(self, below: Path, *, new: bool = False) -> list[Path]:
         """Put back what the base has at or below a path; return what was put back.
 
+        At the top of the repository this also gives up a merge that is not committed yet.
+
         Args:
             below: relative to the repository.
             new: also remove files that the base does not have, for good.
@@ -140,7 +152,8 @@ class Repository:
             ContractError: nothing is changed there, or the session may not change it.
         """
         changes = [c for c in self.changes([below]) if new or c.old is not None]
-        if not changes:
+        gives_up = below == () and bool(self.tree.copy.merging)
+        if not (changes or gives_up):
             raise NothingStaged("restore", self.absolute(below))
         for changed in changes:
             if self.level(changed.path) < Level.STAGE:
@@ -148,5 +161,9 @@ class Repository:
         with self.instance.kv.write() as txn:
             edits = {changed.path: changed.old for changed in changes}
             self.tree.rewrite(txn, edits, self.session.view.actor, self.mount, prune=new)
+            if gives_up:
+                copy = self.tree.copy._replace(merging=b"")
+                set_working_copy(txn, self.spec.id, self.session.spec.name, copy)
         self.instance.commit()
+        self.tree.follow()
         return [changed.path for changed in changes]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path as HostPath
 
@@ -15,7 +16,7 @@ from fusefs.forge.transport import Transport
 from fusefs.forge.urls import parse
 from fusefs.session.committing import author
 from fusefs.session.repository import Repository
-from fusefs.store.mounts import set_working_copy
+from fusefs.store.mounts import WorkingCopy, set_working_copy
 from fusefs.tree.repository_merge import differences, merge
 
 
@@ -66,22 +67,55 @@ def switch(repository: Repository, branch: str, watch: Watch | None = None) -> S
     What is staged goes along, as changes to that branch; what was committed stays where it is.
 
     Raises:
-        InvalidArgument: there is no such branch, or as `sync`.
+        InvalidArgument: there is no such branch, a merge is not committed yet, or as `sync`.
         ForgeError: the remote cannot be asked.
     """
+    _check_no_merge(repository, "switched")
+    tip = _fetched(repository, branch, watch)
+    objects, base = repository.tree.objects, repository.tree.copy.base
+    # As if the branch had been made of the base: so only what is staged is carried over.
+    theirs = objects.write_commit(objects.tree_of(tip), [base], "switch\n", author(repository))
+    return _move(repository, branch, tip, theirs)
+
+
+def take_in(repository: Repository, branch: str, watch: Watch | None = None) -> Synced:
+    """Merge the newest commit of another branch; the next commit of the working copy is the merge.
+
+    Where both changed the same lines, the file shows both sides as git does.
+
+    Raises:
+        InvalidArgument: there is no such branch, a merge is not committed yet, or as `sync`.
+        ForgeError: the remote cannot be asked.
+    """
+    _check_no_merge(repository, "merged")
+    tip = _fetched(repository, branch, watch)
+    objects, copy = repository.tree.objects, repository.tree.copy
+    if objects.is_in_history(tip, copy.base):
+        return Synced(copy.base.hex(), ())
+    names = ("staged", f"origin/{branch}")
+    edits, conflicts = _rewrite(repository, tip, names, copy._replace(merging=tip))
+    return _shown(repository, copy.base, conflicts, edits)
+
+
+def _check_no_merge(repository: Repository, what: str) -> None:
+    if repository.tree.copy.merging:
+        where = repository.absolute(())
+        raise InvalidArgument(
+            f"Not {what}: a merge is not committed yet. Commit it, or give it up: "
+            f"fusefs repo restore --new {where}"
+        )
+
+
+def _fetched(repository: Repository, branch: str, watch: Watch | None) -> bytes:
+    """Fetch, and return where a branch of the remote is."""
     fetch(repository, watch)
-    objects = repository.tree.objects
     try:
-        tip = objects.branch(branch)
+        return repository.tree.objects.branch(branch)
     except FileNotFoundError:
         raise InvalidArgument(
             f"There is no branch {branch} in {repository.spec.url}. To make it: "
             f"fusefs branch {branch} {repository.absolute(())}"
         ) from None
-    base = repository.tree.copy.base
-    # As if the branch had been made of the base: so only what is staged is carried over.
-    theirs = objects.write_commit(objects.tree_of(tip), [base], "switch\n", author(repository))
-    return _move(repository, branch, tip, theirs)
 
 
 def _move(repository: Repository, branch: str, tip: bytes, theirs: bytes) -> Synced:
@@ -90,9 +124,35 @@ def _move(repository: Repository, branch: str, tip: bytes, theirs: bytes) -> Syn
     if tip == copy.base:
         follow(repository, branch)
         return Synced(tip.hex(), ())
+    moved = copy._replace(base=tip, branch=_name(repository, branch))
+    _, conflicts = _rewrite(repository, theirs, ("staged", f"origin/{branch}"), moved)
+    changed = differences(objects, objects.tree_of(copy.base), objects.tree_of(tip))
+    return _shown(repository, tip, conflicts, (path for path, _ in changed))
+
+
+def _shown(
+    repository: Repository, base: bytes, conflicts: Iterable[Path], taken: Iterable[Path]
+) -> Synced:
+    """Return what was done, without what the session does not see."""
+    return Synced(
+        base.hex(),
+        tuple(path for path in conflicts if repository.level(path) >= Level.RO),
+        tuple(path for path in taken if repository.level(path) >= Level.RO),
+    )
+
+
+def _rewrite(
+    repository: Repository, theirs: bytes, names: tuple[str, str], moved: WorkingCopy
+) -> tuple[list[Path], list[Path]]:
+    """Merge the working copy with the commit `theirs`, and note its new state.
+
+    Returns:
+        The paths that are rewritten, and those in conflict.
+    """
+    objects, copy = repository.tree.objects, repository.tree.copy
     ours = repository.work_tree()
-    staged = objects.write_commit(ours, [copy.base], "staged\n", author(repository))
-    names = ("staged", f"origin/{branch}")
+    parents = [copy.base, copy.merging] if copy.merging else [copy.base]
+    staged = objects.write_commit(ours, parents, "staged\n", author(repository))
     merged, conflicts = merge(objects, staged, theirs, names=names)
     edits = dict(differences(objects, ours, merged))
     try:
@@ -100,7 +160,6 @@ def _move(repository: Repository, branch: str, tip: bytes, theirs: bytes) -> Syn
             repository.tree.rewrite(
                 txn, edits, repository.session.view.actor, repository.mount, prune=True
             )
-            moved = copy._replace(base=tip, branch=_name(repository, branch))
             set_working_copy(txn, repository.spec.id, repository.session.spec.name, moved)
     except OSError as error:
         if error.filename is None:
@@ -109,12 +168,7 @@ def _move(repository: Repository, branch: str, tip: bytes, theirs: bytes) -> Syn
         raise InvalidArgument(f"Not synced: {busy} is being written; close it first.") from None
     repository.instance.commit()
     repository.tree.follow()
-    changed = differences(objects, objects.tree_of(copy.base), objects.tree_of(tip))
-    return Synced(
-        tip.hex(),
-        tuple(path for path in conflicts if repository.level(path) >= Level.RO),
-        tuple(path for path, _ in changed if repository.level(path) >= Level.RO),
-    )
+    return list(edits), conflicts
 
 
 def follow(repository: Repository, branch: str) -> None:

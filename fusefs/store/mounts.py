@@ -125,11 +125,13 @@ class WorkingCopy(NamedTuple):
         top: id of the node at its top.
         base: object id of the commit that its changes are counted from.
         branch: where its commits go; empty for the branch of the mount.
+        merging: object id of the commit that its next commit merges, if any.
     """
 
     top: int
     base: bytes
     branch: str = ""
+    merging: bytes = b""
 
 
 def working_copy(txn: Reader, mount: int, session: str) -> WorkingCopy | None:
@@ -172,13 +174,15 @@ def begin_working_copy(
 
 
 def set_working_copy(txn: Writer, mount: int, session: str, copy: WorkingCopy) -> None:
-    """Note a working copy's top, base and branch."""
-    txn.put(_key(mount, session), keys.number(copy.top) + copy.base + copy.branch.encode())
+    """Note a working copy's state."""
+    value = keys.number(copy.top) + copy.base + copy.branch.encode()
+    txn.put(_key(mount, session), value + (b"\0" + copy.merging if copy.merging else b""))
 
 
 def _unpack(raw: bytes) -> WorkingCopy:
-    branch = 8 + _OBJECT_ID
-    return WorkingCopy(keys.to_number(raw), raw[8:branch], raw[branch:].decode())
+    at = 8 + _OBJECT_ID
+    branch, _, merging = raw[at:].partition(b"\0")  # a branch's name has no NUL
+    return WorkingCopy(keys.to_number(raw), raw[8:at], branch.decode(), merging)
 
 
 def _directory(node_id: int, when: int, tree: bytes) -> Record:
