@@ -49,6 +49,7 @@ def commit(
     if key is not None:
         check_key(key)
     rights.ask_one(repository)
+    repository.catch_up()
     for left in reversed(range(_TRIES)):
         attempt = _Attempt(repository, message, tuple(paths), watch or Watch())
         try:

@@ -15,8 +15,9 @@ from dataclasses import asdict
 from typing import Any, cast
 
 from fusefs.contract.errors import InvalidArgument
+from fusefs.contract.view import View
 from fusefs.forge.connect import connect
-from fusefs.forge.errors import AlreadyThere, Missing
+from fusefs.forge.errors import AlreadyThere, MergeConflict, Missing
 from fusefs.forge.forge import Forge
 from fusefs.forge.git_process import Watch
 from fusefs.forge.ledger import Effect, Steps
@@ -217,7 +218,15 @@ def merge(
         ForgeError: as `fusefs.forge.forge.Forge.merge`.
     """
     to = _forge_for(repository, key)
-    return to.forge.merge(number, method, message=message, commit=commit, key=to.key)
+    try:
+        return to.forge.merge(number, method, message=message, commit=commit, key=to.key)
+    except MergeConflict as error:
+        request, where = to.forge.pull_request(number), repository.absolute(())
+        raise MergeConflict(
+            f"{error.text} That is: fusefs switch {request.head} {where}, then "
+            f"fusefs sync --from {request.base} {where}",
+            error.paths,
+        ) from None
 
 
 def tag(
@@ -285,13 +294,20 @@ def release(
 def check_whole(repository: Repository) -> None:
     """Raise why the session may not commit on every path of the repository, by its rules.
 
-    The user's right is asked of the forge first: one that was taken away holds no more.
+    Then the forge is asked for the user's right: one that was taken away holds no more.
+
+    Raises:
+        ContractError: the session may not.
+        ForgeError: the forge does not answer.
     """
-    rights.ask_one(repository)
-    cursor = repository.session.view.rules.cursor(repository.mount)
-    refusal = cursor.commit_refusal(repository.mount)
-    if refusal is not None:
-        raise refusal
+    session, mount = repository.session, repository.mount
+    by_rules = View(session.spec.rules()).cursor(mount).commit_refusal(mount)
+    if by_rules is not None:
+        raise by_rules
+    rights.ask_one(repository, must_answer=True)
+    by_right = session.view.rules.cursor(mount).commit_refusal(mount)
+    if by_right is not None:
+        raise by_right
 
 
 def _forge_for(repository: Repository, key: str | None) -> _Asked:

@@ -69,6 +69,12 @@ class Repository:
         """The branch that commits go to."""
         return self.tree.copy.branch or self.spec.branch
 
+    def catch_up(self) -> None:
+        """Wait until the store shows what other processes have acknowledged: their open batch."""
+        with self.instance.kv.write():
+            pass
+        self.tree.follow()
+
     def absolute(self, path: Path) -> str:
         """Return the path in the tree of a path in the repository."""
         return render((*self.mount, *path))

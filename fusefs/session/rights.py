@@ -18,6 +18,7 @@ from fusefs.contract.errors import ContractError
 from fusefs.contract.levels import Level
 from fusefs.forge.connect import Home, connect
 from fusefs.forge.credentials import find
+from fusefs.forge.errors import ForgeError
 from fusefs.forge.local_git import Author
 from fusefs.forge.rest import Patience
 from fusefs.forge.rights import RightsCache
@@ -129,10 +130,23 @@ def forget(instance: Instance, spec: MountSpec) -> None:
     instance.commit()
 
 
-def ask_one(repository: Repository) -> None:
+def ask_one(repository: Repository, *, must_answer: bool = False) -> None:
     """Ask for the right in a repository anew, so that one that was taken away holds no more.
 
-    While the forge cannot be asked, the last answer holds: it decides itself about what it is sent.
+    Args:
+        repository: where it is wanted.
+        must_answer: raise if the forge does not; else the last answer holds then, and the forge
+            decides itself about what it is sent.
+
+    Raises:
+        ForgeError: it does not answer.
     """
-    refresh(repository.instance, [repository.spec], COMMIT_SECONDS)
+    level = None
+    try:
+        level = ask(repository.instance, repository.spec, COMMIT_SECONDS)
+    except ForgeError:
+        if must_answer:
+            raise
+    note_all(repository.instance, {repository.spec: level})
+    repository.instance.commit()
     repository.session.view.refresh()

@@ -149,6 +149,7 @@ def _rewrite(
     Returns:
         The paths that are rewritten, and those in conflict.
     """
+    repository.catch_up()
     objects, copy = repository.tree.objects, repository.tree.copy
     ours = repository.work_tree()
     parents = [copy.base, copy.merging] if copy.merging else [copy.base]
