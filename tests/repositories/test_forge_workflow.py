@@ -75,9 +75,8 @@ def test_from_branch_to_release(quick: Quick, mount: Mount, remote: Remote) -> N
     conflict = quick("sync", "--from", "main", "/project", "--session", "bob", expect=1)
     assert conflict.err.startswith("Conflict: /project/CHANGES\n")
     assert (
-        (bob / "CHANGES").read_text()
-        == "<<<<<<< staged\nDocumentation.\n=======\nSubtraction.\n>>>>>>> origin/main\n"
-    )
+        bob / "CHANGES"
+    ).read_text() == "<<<<<<< staged\nDocumentation.\n=======\nSubtraction.\n>>>>>>> origin/main\n"
     assert "sub" in (bob / "calc.py").read_text()
     status = quick("status", "/project", "--session", "bob").out
     assert status.splitlines()[0] == f"## docs, merging {remote.tip()[:12]}"
@@ -203,3 +202,21 @@ def test_giving_up_a_merge(quick, remote):
     assert "kept.log" in tree
     assert git(remote.url, "rev-parse", "main^2").strip() == remote.tip("topic")
     assert git(remote.url, "diff", "main", "topic") == ""
+
+
+def test_a_call_that_died_half_way_is_finished_by_its_key(quick, remote, monkeypatch):
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    ada = ("/project", "--session", "ada")
+    monkeypatch.setattr("fusefs.session.forging.follow", die)
+    quick("branch", "one", *ada, "--key", "1", expect=130)  # the branch is made, nothing else
+    monkeypatch.undo()
+    monkeypatch.setattr("fusefs.forge.ledger.Ledger._finish", die)
+    quick("branch", "two", *ada, "--key", "2", expect=130)  # and not even that is noted
+    monkeypatch.undo()
+    assert [remote.tip("one"), remote.tip("two")] == [remote.tip()] * 2
+    assert quick("status", *ada).out == ""
+    for name, key in (("one", "1"), ("two", "2")):
+        quick("branch", name, *ada, "--key", key)
+        assert quick("status", *ada).out == f"## {name}\n"
