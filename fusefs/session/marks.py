@@ -53,7 +53,8 @@ class InRepository(NamedTuple):
     @property
     def branch(self) -> bytes:
         """The branch that commits go to."""
-        return self.spec.branch.encode()
+        self.tree.follow()
+        return (self.tree.copy.branch or self.spec.branch).encode()
 
     def staged(self) -> int:
         """Return how many paths at or below this one differ from the base, of those seen."""

@@ -47,6 +47,7 @@ class Op(IntEnum):
     BIND = 10
     PURGE = 11
     COLLECT = 12
+    RIGHT = 14
 
 
 class JournalRecord(NamedTuple):
