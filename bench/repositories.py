@@ -27,6 +27,7 @@ from fusefs.daemon.readiness import READY
 from fusefs.daemon.serve import serve
 from fusefs.forge.transport import Transport
 from fusefs.forge.urls import parse
+from fusefs.session import rights
 from fusefs.session.committing import commit
 from fusefs.session.repository import Repository
 from fusefs.session.session import Session
@@ -86,6 +87,7 @@ def add_mount(instance: Instance, source: Path) -> None:
     clone = Path(instance.mounts.folder(spec))
     clone.parent.mkdir(exist_ok=True)
     Transport(parse(spec.url)).clone(clone)
+    rights.learn(instance, spec)
     instance.mounts.put((b"proj",), spec, "-")
 
 

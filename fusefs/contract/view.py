@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from fusefs.contract.errors import AccessDenied, ContractError, NotFound, ReadOnly
+from fusefs.contract.errors import AccessDenied, ContractError, NotCommitted, NotFound, ReadOnly
 from fusefs.contract.levels import Level
 from fusefs.contract.paths import ROOT, Path, render
 
@@ -114,16 +114,38 @@ class Cursor:
             return self.unseen(path)
         if self.level < Level.STAGE:
             return ReadOnly(render(path))
-        names: list[bytes] = list(path)
-        cursor = self
-        while cursor._lowest < Level.STAGE:
+        lower = self._first_below(path, Level.STAGE)
+        if lower is None:
+            return None
+        rule, cursor = lower
+        return ReadOnly(render(rule)) if cursor.visible else AccessDenied(render(rule))
+
+    def commit_refusal(self, path: Path) -> ContractError | None:
+        """Return why the rules at and below `path`, this cursor's, forbid what is about all of it.
+
+        That is whatever moves or names whole commits: branches, pull requests, tags, releases.
+        As with `removal_refusal`, the rules alone decide and the first that forbids it is named.
+        """
+        if not self.visible:
+            return self.unseen(path)
+        lower = self._first_below(path, Level.COMMIT)
+        if lower is None:
+            return None
+        rule, cursor = lower
+        if cursor.level == Level.STAGE:
+            return NotCommitted(render(rule))
+        return ReadOnly(render(rule)) if cursor.visible else AccessDenied(render(rule))
+
+    def _first_below(self, path: Path, level: Level) -> tuple[Path, Cursor] | None:
+        """Return the first path, this one or below by the rules, that has not got `level`."""
+        names, cursor = list(path), self
+        while cursor._lowest < level:
+            if cursor.level < level:
+                return tuple(names), cursor
             name, cursor = next(
-                item for item in cursor._children.items() if item[1]._lowest < Level.STAGE
+                item for item in cursor._children.items() if item[1]._lowest < level
             )
             names.append(name)
-            if cursor.level < Level.STAGE:
-                rule = render(tuple(names))
-                return ReadOnly(rule) if cursor.visible else AccessDenied(rule)
         return None
 
 

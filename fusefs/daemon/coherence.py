@@ -128,7 +128,7 @@ class Coherence:
                 self._bound(resolve(record.path))
             case Op.PURGE:
                 self._pin_orphans()
-            case Op.SESSION:
+            case Op.SESSION | Op.RIGHT | Op.COMMIT:
                 pass  # rules are followed in `refresh`
 
     def _attributes(self, inode: Inode | None) -> None:

@@ -26,6 +26,7 @@ from fusefs.daemon.notify import Notifier
 from fusefs.daemon.operations import Operations
 from fusefs.daemon.options import MountOptions
 from fusefs.daemon.readiness import ServiceManager
+from fusefs.daemon.rights_watch import RightsWatch
 from fusefs.session.view_tree import ViewTree
 from fusefs.store.instance import Instance
 
@@ -69,6 +70,7 @@ class Daemon:
             self._background,
             self._operations.learnt,
         )
+        self._rights = RightsWatch(tree.instance, self._background, self._coherence)
         self._intake = Intake(lambda: self._background.waits > 0, self._background.pause)
         self._stopping = False
 
@@ -109,6 +111,7 @@ class Daemon:
                 self._background.start(nursery)
                 self._notifier.start()
                 nursery.start_soon(self._coherence.follow)
+                nursery.start_soon(self._rights.follow)
                 nursery.start_soon(self._obey, signals, nursery)
                 nursery.start_soon(self._announce, nursery)
                 try:

@@ -11,6 +11,7 @@ from fusefs.daemon.daemon import Daemon
 from fusefs.daemon.mount_lock import MountLock, Served
 from fusefs.daemon.mountpoint import FS_TYPE, MountError
 from fusefs.daemon.options import MountOptions
+from fusefs.session.caps import keep_fresh
 from fusefs.session.view_tree import ViewTree
 from fusefs.store.instance import Instance, InstanceError
 
@@ -65,6 +66,7 @@ def _serve(
         bound = (bind.source for bind in instance.binds.all().values())
         mountpoint.prepare(point, (str(instance.folder), *bound))
         lock = MountLock(instance.folder / "run", Served(os.getpid(), point, session))
+        keep_fresh(instance)
         Daemon(instance, ViewTree(instance, spec), point, options, ready_fd, on_ready).run()
     finally:
         try:

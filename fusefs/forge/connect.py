@@ -92,7 +92,7 @@ def connect(
             token would go to `api` over plain http.
     """
     remote = parse(url)
-    kind = _kind(remote, kind)
+    kind = kind_of(remote, kind)
     credential = credentials.find(remote, kind, environ)
     driver: Driver
     if kind == "local":
@@ -108,12 +108,22 @@ def connect(
     )
 
 
-def _kind(remote: Remote, kind: str) -> str:
+def kind_of(remote: Remote, kind: str = "") -> str:
+    """Return the kind of forge that a repository is on.
+
+    Args:
+        remote: where it is.
+        kind: one of `KINDS`, where it is said; else it is told by the address.
+
+    Raises:
+        InvalidArgument: it must be said, is unknown, or cannot be what was said.
+    """
     known = "local" if remote.scheme == "path" else _WELL_KNOWN.get(remote.host, "")
     kind = kind or known
     if not kind:
         raise InvalidArgument(
-            f"What kind of forge is {remote.host}? Say one of {', '.join(_DRIVERS)}."
+            f"What kind of forge is {remote.host}? Say it: --forge {'|'.join(_DRIVERS)} "
+            "(Forgejo is gitea)."
         )
     if kind not in KINDS:
         raise InvalidArgument(f"Unknown kind of forge: {kind}. Use one of {', '.join(KINDS)}.")

@@ -10,6 +10,7 @@ from fusefs.forge.errors import ForgeError, Moved
 from fusefs.forge.git_process import Watch
 from fusefs.forge.ledger import Effect, Ledger, Steps
 from fusefs.forge.names import check_key
+from fusefs.session import rights
 from fusefs.session.committing import Committed, Prepared, note, prepare, send
 from fusefs.session.forge_records import ForgeRecords
 from fusefs.session.repository import Repository
@@ -47,6 +48,8 @@ def commit(
     """
     if key is not None:
         check_key(key)
+    rights.ask_one(repository)
+    repository.catch_up()
     for left in reversed(range(_TRIES)):
         attempt = _Attempt(repository, message, tuple(paths), watch or Watch())
         try:
@@ -67,7 +70,7 @@ def _follow_unseen(repository: Repository) -> bool:
     objects = repository.tree.objects
     cursor = repository.session.view.rules.cursor(repository.mount)
     history = VisibleHistory(objects, cursor)
-    tip = objects.branch(repository.spec.branch)
+    tip = objects.branch(repository.branch)
     if history.visible_part(tip) != history.visible_part(repository.tree.copy.base):
         return False
     return not sync(repository).conflicts

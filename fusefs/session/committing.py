@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path as HostPath
@@ -17,7 +18,9 @@ from fusefs.forge.errors import ForgeError, Moved
 from fusefs.forge.git_process import Watch
 from fusefs.forge.transport import Transport
 from fusefs.forge.urls import parse
+from fusefs.session.conflicts import conflicting
 from fusefs.session.repository import Repository
+from fusefs.store import journal
 from fusefs.store.working_copies import working_copy
 from fusefs.tree.repository_changes import Changed
 
@@ -53,7 +56,7 @@ class Prepared:
 
 
 def commit(repository: Repository, message: str, paths: Sequence[Path] = ()) -> Committed:
-    """Commit staged changes and send them to the branch that the repository is mounted at.
+    """Commit staged changes and send them to the branch of the working copy.
 
     Args:
         repository: the session's working copy.
@@ -74,13 +77,26 @@ def prepare(repository: Repository, message: str, paths: Sequence[Path] = ()) ->
     """Make the commit of `commit`, without sending it."""
     if not message.strip():
         raise InvalidArgument("Not committed: a commit needs a message.")
+    try:
+        message.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgument("Not committed: the message is not UTF-8 text.") from None
+    merging = bool(repository.tree.copy.merging)
+    if merging:
+        _check_merge(repository, paths)
     chosen = _chosen(repository, paths or (repository.path,), named=bool(paths))
-    if not chosen:
+    if not (chosen or merging):
         raise NothingStaged("commit", repository.absolute(repository.path))
+    unsettled = conflicting(repository, chosen)
+    if unsettled:
+        raise InvalidArgument(
+            f"Not committed: {repository.absolute(unsettled[0])} shows both sides of a conflict "
+            "(`<<<<<<< staged`). Put it right first."
+        )
     copy, made = repository.tree.copy, _make(repository, message, chosen)
     repository.tree.objects.pin(copy.top, made)
     paths = tuple(item.path for item in chosen)
-    return Prepared(copy.base.hex(), Committed(made.hex(), repository.spec.branch, paths))
+    return Prepared(copy.base.hex(), Committed(made.hex(), repository.branch, paths))
 
 
 def send(repository: Repository, prepared: Prepared, watch: Watch | None = None) -> Committed:
@@ -97,12 +113,25 @@ def send(repository: Repository, prepared: Prepared, watch: Watch | None = None)
 
 def note(repository: Repository, prepared: Prepared) -> None:
     """Count changes from a commit that was sent, unless the working copy has moved on already."""
-    base = bytes.fromhex(prepared.base)
+    base, made = bytes.fromhex(prepared.base), bytes.fromhex(prepared.done.commit)
+    parents = [parent.raw for parent in repository.tree.objects.commit(made).parent_ids]
     with repository.instance.kv.write() as txn:
         copy = working_copy(txn, repository.spec.id, repository.session.spec.name)
         if copy is None or copy.base != base:
             return
-        repository.move(txn, copy, bytes.fromhex(prepared.done.commit))
+        if (copy.branch or repository.spec.branch) != prepared.done.branch:
+            return  # switched meanwhile: there, what was committed is staged
+        merging = b"" if copy.merging in parents else copy.merging
+        repository.move(txn, copy, copy._replace(base=made, merging=merging))
+        journal.append(
+            txn, time=time.time_ns(), process=repository.instance.process,
+            actor=repository.session.spec.name, op=journal.Op.COMMIT,
+            path=b"/" + b"/".join(repository.mount),
+            detail=journal.describe(
+                {"commit": prepared.done.commit, "branch": prepared.done.branch}
+            ),
+        )  # fmt: skip
+        repository.instance.journalled()
     repository.instance.commit()
     # The new base is built on it. What sync pinned stays: not all of that need be committed.
     repository.tree.objects.unpin(copy.top, base)
@@ -163,10 +192,24 @@ def _making_way(
     return list(found.values())
 
 
+def _check_merge(repository: Repository, paths: Sequence[Path]) -> None:
+    """Check that a merge is committed whole: what is left out, others' work, would be undone."""
+    cursor = repository.session.view.rules.cursor(repository.mount)
+    refusal = cursor.commit_refusal(repository.mount)
+    if refusal is not None:
+        raise refusal
+    if any((*paths, repository.path)):
+        where = repository.absolute(())
+        raise InvalidArgument(
+            f"Not committed: a merge is committed as a whole. Commit {where}, or give it up: "
+            f"fusefs repo restore --new {where}"
+        )
+
+
 def _make(repository: Repository, message: str, chosen: Sequence[Changed]) -> bytes:
     text = message if message.endswith("\n") else message + "\n"
     return repository.tree.objects.write_commit(
-        repository.write_tree(chosen), [repository.tree.copy.base], text, author(repository)
+        repository.write_tree(chosen), repository.tree.copy.parents, text, author(repository)
     )
 
 
@@ -188,7 +231,8 @@ def author(repository: Repository) -> tuple[str, str]:
 
 def _plain(text: str) -> str:
     """Return text without what git has no way to write into a commit."""
-    return "".join(c for c in text if c.isprintable() and c not in "<>").strip()
+    kept = "".join(c for c in text if c.isprintable() and c not in "<>")
+    return kept.strip(" .,:;\"\\'")
 
 
 def _own_author(repository: Repository) -> tuple[str, str]:
@@ -211,7 +255,7 @@ def _push(repository: Repository, prepared: Prepared, watch: Watch) -> None:
         transport.push(folder, made.commit, made.branch, prepared.base)
     except Moved:
         raise Moved(
-            f"Not committed: {spec.branch} has moved on since this working copy began; the "
+            f"Not committed: {made.branch} has moved on since this working copy began; the "
             f"changes stay staged. To take them in: fusefs sync {repository.absolute(())}"
         ) from None
     repository.tree.objects.note_branch(made.branch, bytes.fromhex(made.commit))

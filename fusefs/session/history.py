@@ -87,7 +87,7 @@ def show(repository: Repository, commit: str | None, *, colour: bool = False) ->
     """
     if not repository.is_whole:
         raise PartlyHidden("a commit", repository.absolute(()))
-    found = base_id(repository) if commit is None else _resolve(repository, commit)
+    found = base_id(repository) if commit is None else find_commit(repository, commit)
     return repository.tree.objects.git(
         "show", *_PLAIN, f"--color={'always' if colour else 'never'}", found, "--",
         *_pathspec(repository),
@@ -127,11 +127,15 @@ _MONTHS = (
 )  # fmt: skip
 
 
-def _resolve(repository: Repository, wanted: str) -> str:
+def find_commit(repository: Repository, wanted: str) -> str:
     """Return the id of the commit that `wanted` names.
 
     Only commits count that branches, tags or the base lead to: the clone also has what other
     sessions staged.
+
+    Raises:
+        InvalidArgument: it cannot be the name of a commit.
+        NoSuchCommit: there is none.
     """
     match = _REVISION.fullmatch(wanted)
     if match is None:

@@ -53,10 +53,14 @@ class InRepository(NamedTuple):
     @property
     def branch(self) -> bytes:
         """The branch that commits go to."""
-        return self.spec.branch.encode()
+        self.tree.follow()
+        return (self.tree.copy.branch or self.spec.branch).encode()
 
     def staged(self) -> int:
-        """Return how many paths at or below this one differ from the base, of those seen."""
+        """Return how many paths at or below this one differ from the base, of those seen.
+
+        A large file that was written again as it was counts as well: reading it would take long.
+        """
         from fusefs.tree.repository_changes import Changes  # noqa: PLC0415 - as below
 
         self.tree.follow()
@@ -65,7 +69,7 @@ class InRepository(NamedTuple):
             return sum(
                 is_at_or_below(changed.path, self.path)
                 and rules.cursor((*self.mount, *changed.path)).level >= Level.RO
-                for changed in Changes(self.view.instance, self.tree, txn).all()
+                for changed in Changes(self.view.instance, self.tree, txn, roughly=True).all()
             )
 
 

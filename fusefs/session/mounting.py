@@ -13,12 +13,14 @@ from pathlib import Path as HostPath
 from fusefs.contract.errors import ContractError, InvalidArgument, NotFound
 from fusefs.contract.paths import Path, is_at_or_below, render
 from fusefs.contract.sessions import OPERATOR, SessionSpec
+from fusefs.forge.connect import kind_of
 from fusefs.forge.credentials import find
 from fusefs.forge.git_process import Watch
 from fusefs.forge.locks import locked
 from fusefs.forge.names import check_ref_name
 from fusefs.forge.transport import Moves, Transport
-from fusefs.forge.urls import Remote, parse
+from fusefs.forge.urls import parse
+from fusefs.session import rights
 from fusefs.session.binding import check_room, make_room
 from fusefs.session.repository import Repository
 from fusefs.session.session import Session
@@ -30,18 +32,6 @@ from fusefs.store.working_copies import working_copies
 from fusefs.tree.repository_nodes import is_folded
 from fusefs.tree.repository_objects import RepositoryObjects
 from fusefs.tree.repository_worktree import RepositoryWorktree
-
-LOCAL = "local"
-REMOTE_FORGES = ("github", "gitlab", "gitea")
-"""Kinds of forge that have a web API; Forgejo is ``gitea``."""
-FORGES = (LOCAL, *REMOTE_FORGES)
-
-_WELL_KNOWN = {
-    "github.com": "github",
-    "gitlab.com": "gitlab",
-    "gitea.com": "gitea",
-    "codeberg.org": "gitea",
-}
 
 
 class StillStaged(ContractError):
@@ -76,31 +66,6 @@ class Mounted:
     problem: str = ""
 
 
-def forge_of(remote: Remote, kind: str | None) -> str:
-    """Return the kind of forge that a repository is on.
-
-    Args:
-        remote: where it is.
-        kind: what the user says it is, if anything.
-
-    Raises:
-        InvalidArgument: it must be said, or cannot be what was said.
-    """
-    is_local = remote.scheme == "path"
-    found = kind or (LOCAL if is_local else _WELL_KNOWN.get(remote.host))
-    if found is None:
-        raise InvalidArgument(
-            f"What kind of forge is {remote.host}? Say it: --forge {'|'.join(REMOTE_FORGES)} "
-            "(Forgejo is gitea)."
-        )
-    if (found == LOCAL) != is_local:
-        raise InvalidArgument(
-            f"A forge of kind {found} is not at {remote.url}: local ones are at a path, others "
-            "at an address of a host."
-        )
-    return found
-
-
 def add(
     instance: Instance,
     url: str,
@@ -125,7 +90,7 @@ def add(
         ForgeError: it cannot be fetched; Cancelled.
     """
     remote = parse(url)
-    kind = forge_of(remote, forge)
+    kind = kind_of(remote, forge or "")
     _check_path(instance, path)
     way = Transport(remote, kind, find(remote, kind), watch=watch or Watch())
     chosen = _branch(way, branch)
@@ -138,9 +103,12 @@ def add(
             way.clone(folder)
             _check_path(instance, path)
             make_room(Session(instance), path, "Not mounted")
+            # Before it is seen, so that no session sees it with another right first.
+            rights.learn(instance, spec)
             instance.mounts.put(path, spec, OPERATOR.name)
         except BaseException:
             if spec not in instance.mounts.all().values():
+                rights.forget(instance, spec)
                 shutil.rmtree(folder, ignore_errors=True)
             raise
         finally:
@@ -258,7 +226,7 @@ def _look(instance: Instance, path: Path, spec: MountSpec) -> Mounted:
 def _whole(instance: Instance, session: str, path: Path) -> Repository:
     """Return the working copy of a session as it is, whatever the session sees of it."""
     everything: SessionSpec = replace(OPERATOR, name=session)
-    return Repository(Session(instance, everything), render(path) or "/")
+    return Repository(Session(instance, everything, capped=False), render(path) or "/")
 
 
 def fetch(instance: Instance, path: Path, *, watch: Watch | None = None) -> Moves:

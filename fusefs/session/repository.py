@@ -22,6 +22,7 @@ from fusefs.store.kv import Writer
 from fusefs.store.mounts import MountSpec
 from fusefs.store.working_copies import WorkingCopy, set_working_copy, working_copy
 from fusefs.tree.repository_changes import Changed, Changes
+from fusefs.tree.repository_merge import entry_at
 from fusefs.tree.repository_objects import TreeEntry
 from fusefs.tree.repository_tree import RepositoryTree
 from fusefs.tree.repository_trees import edit_tree
@@ -75,6 +76,17 @@ class Repository:
         """The instance."""
         return self.session.view.instance
 
+    @property
+    def branch(self) -> str:
+        """The branch that commits go to."""
+        return self.tree.copy.branch or self.spec.branch
+
+    def catch_up(self) -> None:
+        """Wait until the store shows what other processes have acknowledged: their open batch."""
+        with self.instance.kv.write():
+            pass
+        self.tree.follow()
+
     def absolute(self, path: Path) -> str:
         """Return the path in the tree of a path in the repository."""
         return render((*self.mount, *path))
@@ -86,7 +98,7 @@ class Repository:
     def changes(self, below: Iterable[Path] = ((),)) -> list[Changed]:
         """Return what is staged at or below paths, as far as the session sees it.
 
-        New files that a ``.gitignore`` names are left out.
+        New files that a ``.gitignore`` names are left out, but for those that are merged.
         """
         tops = tuple(below)
         return [
@@ -99,7 +111,7 @@ class Repository:
     def all_changes(self) -> list[Changed]:
         """Return what is staged, also where the session does not see it: tell it nothing of that.
 
-        New files that a ``.gitignore`` names are left out.
+        New files that a ``.gitignore`` names are left out, but for those that are merged.
         """
         with self.instance.kv.read() as txn:
             changes = list(Changes(self.instance, self.tree, txn).all())
@@ -107,8 +119,14 @@ class Repository:
         return [changed for changed in changes if changed.path not in left_out]
 
     def ignored(self, paths: Collection[Path]) -> set[Path]:
-        """Return those of new files that a ``.gitignore`` names."""
-        return ignored(self.session, self.mount, self.tree.objects.folder, paths)
+        """Return those of new files that a ``.gitignore`` names and no merge brings."""
+        found = ignored(self.session, self.mount, self.tree.objects.folder, paths)
+        return {path for path in found if not self._is_merged(path)}
+
+    def _is_merged(self, path: Path) -> bool:
+        """Tell whether the commit that is being merged, if any, has something at a path."""
+        objects, merging = self.tree.objects, self.tree.copy.merging
+        return bool(merging) and entry_at(objects, objects.tree_of(merging), path) is not None
 
     def write_tree(self, changes: Iterable[Changed]) -> bytes:
         """Return the id of a tree that is the base with `changes` made, all of it written."""
@@ -150,6 +168,8 @@ class Repository:
     def restore(self, below: Path, *, new: bool = False) -> list[Path]:
         """Put back what the base has at or below a path; return what was put back.
 
+        At the top of the repository this also gives up a merge that is not committed yet.
+
         Args:
             below: relative to the repository.
             new: also remove files that the base does not have, for good.
@@ -159,15 +179,22 @@ class Repository:
                 is in the way.
         """
         changes = [c for c in self.changes([below]) if new or c.old is not None]
-        if not changes:
+        copy = self.tree.copy
+        gives_up = below == () and bool(copy.merging)
+        if not (changes or gives_up):
             raise NothingStaged("restore", self.absolute(below))
         for changed in changes:
             if self.level(changed.path) < Level.STAGE:
                 raise ReadOnly(self.absolute(changed.path))
         edits = {changed.path: changed.old for changed in changes}
         with self.instance.kv.write() as txn:
+            if gives_up and not self.move(txn, copy, copy._replace(merging=b"")):
+                raise InvalidArgument(
+                    f"Not restored: {self.absolute(())} is being changed. Try again."
+                )
             self.rewrite(txn, edits, prune=new, failing="Not restored")
         self.instance.commit()
+        self.tree.follow()
         return [changed.path for changed in changes]
 
     def rewrite(
@@ -192,10 +219,10 @@ class Repository:
             )
             raise InvalidArgument(f"{failing}: {what} {why}.") from None
 
-    def move(self, txn: Writer, old: WorkingCopy, base: bytes) -> bool:
-        """Count changes from another commit from now on; False if `old` is not what is there."""
+    def move(self, txn: Writer, old: WorkingCopy, new: WorkingCopy) -> bool:
+        """Note the working copy's new state; False if `old` is not what is there."""
         mount, session = self.spec.id, self.session.spec.name
         if working_copy(txn, mount, session) != old:
             return False
-        set_working_copy(txn, mount, session, old._replace(base=base))
+        set_working_copy(txn, mount, session, new)
         return True

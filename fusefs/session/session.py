@@ -63,8 +63,11 @@ class Session:
         view: the tree as the session sees it.
     """
 
-    def __init__(self, instance: Instance, spec: SessionSpec = OPERATOR) -> None:
-        self.view = ViewTree(instance, spec)
+    def __init__(
+        self, instance: Instance, spec: SessionSpec = OPERATOR, *, capped: bool = True
+    ) -> None:
+        """Begin to work; `capped` as in `fusefs.session.view_reader.ViewReader`."""
+        self.view = ViewTree(instance, spec, capped=capped)
 
     @property
     def spec(self) -> SessionSpec:

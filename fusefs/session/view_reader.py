@@ -32,6 +32,7 @@ from fusefs.contract.levels import Level
 from fusefs.contract.paths import NAME_MAX, Path, render
 from fusefs.contract.sessions import OPERATOR, SessionSpec, World
 from fusefs.contract.view import Cursor, Rules, View
+from fusefs.session.caps import caps_in
 from fusefs.session.handles import LinkText, ViewDirectory, ViewFile
 from fusefs.session.place import Place
 from fusefs.session.stat import DIRECTORY_KINDS, Stat
@@ -66,8 +67,14 @@ class ViewReader:
         epoch: grows when what a place knows of rules may be out of date.
     """
 
-    def __init__(self, instance: Instance, spec: SessionSpec) -> None:
+    def __init__(self, instance: Instance, spec: SessionSpec, *, capped: bool = True) -> None:
         """Compile the view.
+
+        Args:
+            instance: whose tree it is.
+            spec: the session.
+            capped: the user's rights on forges are maximums; for the owner of the instance they
+                are not, whatever is said here.
 
         Raises:
             InstanceError: something bound into the tree cannot be opened.
@@ -75,11 +82,12 @@ class ViewReader:
         self.instance = instance
         self.spec = spec
         self.tree = Tree(instance, spec.name)
-        self.rules = View(spec.rules())
+        self._capped = capped and spec is not OPERATOR
         self.epoch = 0
         self.actor = Actor(spec.name)
         with instance.kv.read() as txn:
             self._generation = definitions.rules_generation(txn)
+            self.rules = View(self._compiled(txn, spec))
         self._places: defaultdict[bytes, WeakValueDictionary[object, Place]] = defaultdict(
             WeakValueDictionary
         )
@@ -121,7 +129,10 @@ class ViewReader:
         if spec.secret != self.spec.secret:
             return _NO_RULES
         self.spec = spec
-        return spec.rules()
+        return self._compiled(txn, spec)
+
+    def _compiled(self, txn: Reader, spec: SessionSpec) -> Rules:
+        return spec.rules(caps_in(txn)) if self._capped else spec.rules()
 
     def places_of(self, key: int) -> Place | None:
         """Return the place known for a node of the instance's own tree, if there is one."""

@@ -47,6 +47,8 @@ class Op(IntEnum):
     BIND = 10
     PURGE = 11
     COLLECT = 12
+    RIGHT = 14
+    COMMIT = 15
 
 
 class JournalRecord(NamedTuple):

@@ -18,6 +18,7 @@ prefix    rest of the key                 value
 ``j``     sequence                        journal record
 ``S``     session name                    session definition
 ``w``     mount id, session name          working copy of a repository
+``R``     mount id                        the user's right on its forge
 ``W``     id of a working copy's top      mount id, path of the mount
 ``F``     see `fusefs.forge.records`      what forges keep
 ========= =============================== ==========================================
@@ -63,6 +64,7 @@ JOURNAL = b"j"
 SESSIONS = b"S"
 WORKING = b"w"
 WORKING_TOPS = b"W"
+RIGHTS = b"R"
 
 
 def number(value: int) -> bytes:

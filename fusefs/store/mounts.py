@@ -83,6 +83,7 @@ class MountTable:
             before = mounts.get(path)
             if spec is None:
                 end_working_copies(txn, mount=mounts[path].id)
+                txn.delete(keys.RIGHTS + keys.number(mounts[path].id))
                 del mounts[path]
             else:
                 mounts[path] = spec

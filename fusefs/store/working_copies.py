@@ -18,6 +18,9 @@ from fusefs.store import keys, nodes, orphans
 from fusefs.store.kv import Reader, Writer, after_prefix
 from fusefs.store.records import Record, State
 
+_OBJECT_ID = 20
+"""Bytes of a git object id."""
+
 
 class WorkingCopy(NamedTuple):
     """One session's copy of a mounted repository.
@@ -25,23 +28,32 @@ class WorkingCopy(NamedTuple):
     Attributes:
         top: id of the node at its top.
         base: object id of the commit that its changes are counted from.
+        branch: where its commits go; empty for the branch of the mount.
+        merging: object id of the commit that its next commit merges, if any.
     """
 
     top: int
     base: bytes
+    branch: str = ""
+    merging: bytes = b""
+
+    @property
+    def parents(self) -> tuple[bytes, ...]:
+        """The commits that its next commit is built on."""
+        return (self.base, self.merging) if self.merging else (self.base,)
 
 
 def working_copy(txn: Reader, mount: int, session: str) -> WorkingCopy | None:
     """Return a session's working copy of a mount, None where it has none yet."""
     raw = txn.get(_key(mount, session))
-    return None if raw is None else WorkingCopy(keys.to_number(raw), raw[8:])
+    return None if raw is None else _unpack(raw)
 
 
 def working_copies(txn: Reader, mount: int) -> dict[str, WorkingCopy]:
     """Return all working copies of a mount, by session."""
     prefix = keys.WORKING + keys.number(mount)
     return {
-        key[len(prefix) :].decode(): WorkingCopy(keys.to_number(raw), raw[8:])
+        key[len(prefix) :].decode(): _unpack(raw)
         for key, raw in txn.range(prefix, after_prefix(prefix))
     }
 
@@ -49,8 +61,7 @@ def working_copies(txn: Reader, mount: int) -> dict[str, WorkingCopy]:
 def all_working_copies(txn: Reader) -> Iterator[tuple[int, str, WorkingCopy]]:
     """Yield all working copies, each with its mount's id and its session."""
     for key, raw in txn.range(keys.WORKING, after_prefix(keys.WORKING)):
-        copy = WorkingCopy(keys.to_number(raw), raw[8:])
-        yield keys.to_number(key[1:]), key[9:].decode(), copy
+        yield keys.to_number(key[1:]), key[9:].decode(), _unpack(raw)
 
 
 def begin_working_copy(
@@ -81,8 +92,15 @@ def begin_working_copy(
 
 
 def set_working_copy(txn: Writer, mount: int, session: str, copy: WorkingCopy) -> None:
-    """Note a working copy's top and base."""
-    txn.put(_key(mount, session), keys.number(copy.top) + copy.base)
+    """Note a working copy's state."""
+    value = keys.number(copy.top) + copy.base + copy.branch.encode()
+    txn.put(_key(mount, session), value + (b"\0" + copy.merging if copy.merging else b""))
+
+
+def _unpack(raw: bytes) -> WorkingCopy:
+    at = 8 + _OBJECT_ID
+    branch, _, merging = raw[at:].partition(b"\0")  # a branch's name has no NUL
+    return WorkingCopy(keys.to_number(raw), raw[8:at], branch.decode(), merging)
 
 
 def _directory(node_id: int, when: int, tree: bytes) -> Record:

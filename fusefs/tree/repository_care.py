@@ -60,12 +60,13 @@ def _check_copy(
         return
     if found.parent != keys.WORKING_ID:
         yield "its top stands elsewhere"
-    try:
-        tree = clone.objects.tree_of(copy.base)
-    except OSError:
-        yield f"the commit {copy.base.hex()} is not in the clone"
-        return
-    yield from clone.missing_in(tree, "")
+    for commit in copy.parents:
+        try:
+            tree = clone.objects.tree_of(commit)
+        except OSError:
+            yield f"the commit {commit.hex()} is not in the clone"
+            return
+        yield from clone.missing_in(tree, "")
     yield from clone.check_record(found.record, "")
     for located in nodes.subtree(txn, copy.top):
         yield from clone.check_record(located.record, os.fsdecode(located.name))

@@ -6,8 +6,9 @@ object says.
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pygit2
@@ -25,6 +26,10 @@ from fusefs.tree.repository_nodes import Folded, is_folded
 from fusefs.tree.repository_objects import BLOB, LINK, PROGRAM, TreeEntry
 from fusefs.tree.repository_objects import SUBMODULE as GITLINK
 from fusefs.tree.repository_tree import RepositoryTree
+
+_NOT_HASHED = bytes(20)
+"""The id of no object."""
+_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +52,12 @@ class Changed:
 class Changes:
     """Compares a working copy with its base, in one transaction."""
 
-    def __init__(self, instance: Instance, tree: RepositoryTree, txn: Reader) -> None:
+    def __init__(
+        self, instance: Instance, tree: RepositoryTree, txn: Reader, *, roughly: bool = False
+    ) -> None:
+        """Compare in `txn`; `roughly`, large files that were written count as changed, unread."""
         self._instance = instance
+        self._roughly = roughly
         self._tree = tree
         self._objects = tree.objects
         self._txn = txn
@@ -125,7 +134,26 @@ class Changes:
         if record.content_state == State.OBJECT:
             return record.tail
         data = self._small(record)
-        return (pygit2.hash(data) if data is not None else pygit2.hashfile(self._file(record))).raw
+        if data is not None:
+            return pygit2.hash(data).raw
+        if self._roughly:
+            return _NOT_HASHED
+        return self._of_file(record, pygit2.hashfile)
+
+    def _of_file(self, record: Record, make: Callable[[str], pygit2.Oid]) -> bytes:
+        """Make an object id of a large file; it may be published while that is done.
+
+        Raises:
+            OSError: EBUSY; it is being changed without end.
+        """
+        file = self._file(self._txn, record)
+        for _ in range(_TRIES):
+            try:
+                return make(file).raw
+            except (OSError, KeyError, pygit2.GitError):
+                with self._instance.kv.read() as now:
+                    file = self._file(now, locate(now, record.id).record)
+        raise OSError(errno.EBUSY, "a file is being written: try again when it is closed")
 
     def _small(self, record: Record) -> bytes | None:
         if record.content_state == State.DRAFT:
@@ -134,9 +162,9 @@ class Changes:
             return self._instance.content.small(self._txn, record.tail)
         return None
 
-    def _file(self, record: Record) -> str:
+    def _file(self, txn: Reader, record: Record) -> str:
         if record.content_state == State.SCRATCH:
-            found = scratch_record(self._txn, record.id)
+            found = scratch_record(txn, record.id)
             if found is not None:
                 return os.fspath(self._instance.scratches.path(found.serial))
         return os.fspath(self._instance.content.path(record.tail))
@@ -152,7 +180,7 @@ class Changes:
         if data is not None:
             return entry._replace(oid=repository.create_blob(data).raw)
         # It may be written at this moment: what was read is what counts.
-        return entry._replace(oid=repository.create_blob_fromdisk(self._file(record)).raw)
+        return entry._replace(oid=self._of_file(record, repository.create_blob_fromdisk))
 
 
 def _has_entries(record: Record) -> bool:

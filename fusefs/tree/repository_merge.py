@@ -34,8 +34,10 @@ def merge(
         ForgeError: git is not there, or takes too long.
     """
     output = run(
-        # Written to disk for good: working copies will refer to it.
-        ["-c", "core.fsync=committed,loose-object", "merge-tree", "--write-tree", "-z",
+        # Written to disk for good: working copies will refer to it. Renames are not guessed at:
+        # where a file went, and with it what is staged, could be told by files that are hidden.
+        ["-c", "core.fsync=committed,loose-object", "-c", "merge.renames=false",
+         "-c", "merge.directoryRenames=false", "merge-tree", "--write-tree", "-z",
          "--name-only", "--no-messages", ours.hex(), theirs.hex()],
         repository=HostPath(objects.folder),
         limits=Limits(idle=Limits.total),
@@ -60,7 +62,14 @@ def _label(
     edits: dict[Path, TreeEntry | None] = {}
     for path in conflicts:
         entry = entry_at(objects, tree, path)
-        if entry is None or entry.mode not in (0o100644, 0o100755):
+        if entry is None:
+            continue
+        for commit, name in labels:
+            # A file that another stands in the way of gets a name with the commit in it.
+            if path[-1].endswith(b"~" + commit.encode()):
+                last = path[-1].removesuffix(commit.encode()) + name.replace("/", "_").encode()
+                edits |= {path: None, (*path[:-1], last): entry}
+        if path in edits or entry.mode not in (0o100644, 0o100755):
             continue
         data = objects.read(entry.oid)
         named = data.replace(_OURS + ours.encode(), _OURS + our_name.encode())

@@ -71,11 +71,18 @@ class RepositoryNodes:
             return nodes.locate(txn, key)
         if txn.get(keys.node(key.id)) is not None:
             return nodes.locate(txn, key.id)
-        # Its directory may show another tree by now, or none.
-        above = self.find(txn, key.parent)
-        found = self.child(txn, above, key.name) if is_folded(above.record) else None
-        if not isinstance(found, Folded):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        # Its directory may show another tree by now, or none; so from the nearest stored one down.
+        names: list[bytes] = []
+        at: int | Folded = key
+        while isinstance(at, Folded) and txn.get(keys.node(at.id)) is None:
+            names.append(at.name)
+            at = at.parent
+        found: Located | Folded = nodes.locate(txn, at.id if isinstance(at, Folded) else at)
+        for name in reversed(names):
+            below = self.child(txn, found, name) if is_folded(found.record) else None
+            if not isinstance(below, Folded):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            found = below
         return found
 
     def child(self, txn: Reader, parent: Located | Folded, name: bytes) -> Record | Folded | None:

@@ -258,6 +258,7 @@ class RepositoryObjects:
         if output.status != 0:
             raise OSError(None, f"git {arguments[0]}: {output.err.strip()}")
         return os.fsencode(output.out)
+
     def pin(self, working_copy: int, commit: bytes) -> None:
         """Keep a commit from git-gc(1), whatever becomes of the branches, for a working copy.
 

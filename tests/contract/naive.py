@@ -52,8 +52,11 @@ def unseen_text(rules: Rules, path: Path) -> str:
     return f"Access denied: {render(path)} is not open to this session."
 
 
-def refusal_text(rules: Rules, path: Path) -> str | None:
-    """Why removing or moving a directory at `path` is refused; the first rule in path order."""
+def refusal_text(rules: Rules, path: Path, *, to_commit: bool = False) -> str | None:
+    """Why removing or moving a directory at `path` is refused; the first rule in path order.
+
+    With `to_commit`: why what is about all of a repository at `path` is refused.
+    """
     if not visible(rules, path):
         return unseen_text(rules, path)
     below = (at for at in rule_paths(rules) if is_at_or_below(at, path))
@@ -62,6 +65,11 @@ def refusal_text(rules: Rules, path: Path) -> str | None:
             return f"Access denied: {render(at)} is not open to this session."
         if level(rules, at) == Level.RO:
             return f"Read-only: {render(at)} can be read in this session but not changed."
+        if to_commit and level(rules, at) == Level.STAGE:
+            return (
+                f"Not committed: this session may change {render(at)} but not commit it; "
+                "the change stays staged."
+            )
     return None
 
 

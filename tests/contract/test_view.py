@@ -44,6 +44,9 @@ def test_cursor_says_what_the_contract_says(rules: Rules, path: Path) -> None:
         assert cursor.uniform == naive.uniform(rules, at)
         refusal = cursor.removal_refusal(at)
         assert (None if refusal is None else refusal.text) == naive.refusal_text(rules, at)
+        refusal = cursor.commit_refusal(at)
+        said = naive.refusal_text(rules, at, to_commit=True)
+        assert (None if refusal is None else refusal.text) == said
         if not cursor.visible:
             assert cursor.unseen(at).text == naive.unseen_text(rules, at)
 

@@ -12,6 +12,7 @@ from fusefs.contract.paths import Path as TreePath
 from fusefs.contract.sessions import SessionSpec
 from fusefs.forge.transport import Transport
 from fusefs.forge.urls import parse
+from fusefs.session import rights
 from fusefs.session.repository import Repository
 from fusefs.session.session import Session
 from fusefs.store.instance import Instance
@@ -64,6 +65,7 @@ def add_mount(instance: Instance, source: Path, path: TreePath = MOUNT) -> Mount
     Transport(parse(spec.url)).clone(clone)
     for depth in range(1, len(path)):
         Session(instance).mkdir(b"/" + b"/".join(path[:depth]))
+    rights.learn(instance, spec)
     instance.mounts.put(path, spec, "-")
     return spec
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from fusefs.session.committing import commit, prepare, send
 from fusefs.session.session import Session
-from fusefs.session.syncing import sync
+from fusefs.session.syncing import switch, sync, take_in
 from fusefs.store import orphans
 from fusefs.store.instance import Instance
 from fusefs.store.working_copies import all_working_copies
@@ -115,6 +116,53 @@ def test_what_a_working_copy_needs_is_kept(instance: Instance, session: Session)
     git(clone, "gc", "-q", "--prune=now")
     assert check(instance).problems == []
     assert seen(Session(instance, session.spec)) == shown
+
+
+def test_what_a_merge_brings_is_kept_until_it_is_committed(
+    instance: Instance, session: Session
+) -> None:
+    source = Path(instance.mounts.all()[MOUNT].url)
+    base = git(source, "rev-parse", "main").decode().strip()
+    checkout = source.with_name("source.first")
+    git(checkout, "checkout", "-q", "-b", "topic")
+    (checkout / "topic").write_bytes(b"topic\n")
+    git(checkout, "add", "-A")
+    git(checkout, "commit", "-qm", "topic")
+    git(checkout, "push", "-q", str(source), "topic")
+    topic = git(source, "rev-parse", "topic").decode().strip()
+    assert take_in(repository(session), "topic").conflicts == ()
+    git(source, "branch", "-D", "topic")
+    clone = clone_of(instance)
+    for ref in git(clone, "for-each-ref", "--format=%(refname)").decode().split():
+        if ref.endswith("/topic") or "/kept" in ref:
+            git(clone, "update-ref", "-d", ref)
+    collect(instance)
+    git(clone, "gc", "-q", "--prune=now")
+    assert check(instance).problems == []
+    commit(repository(session), "merge")
+    assert git(source, "rev-parse", "main^1", "main^2").decode().split() == [base, topic]
+    assert not repository(session).tree.copy.merging
+    assert session.read("/proj/topic") == b"topic\n"
+    git(clone, "update-ref", "-d", next(
+        ref for ref in git(clone, "for-each-ref", "--format=%(refname)").decode().split()
+        if ref.startswith("refs/remotes/origin/main")
+    ))  # fmt: skip
+    git(clone, "gc", "-q", "--prune=now")
+    assert check(instance).problems == []
+
+
+def test_a_commit_that_is_noted_after_a_switch_stays_staged_there(
+    instance: Instance, session: Session
+) -> None:
+    source = Path(instance.mounts.all()[MOUNT].url)
+    git(source, "branch", "other", "main")
+    prepared = prepare(repository(session), "mine")
+    switch(repository(session), "other")
+    send(repository(session), prepared)
+    now = repository(session)
+    assert now.branch == "other"
+    assert now.tree.copy.base.hex() == prepared.base
+    assert {changed.path for changed in now.changes()} == set(prepared.done.paths)
 
 
 def test_an_ended_working_copy_is_collected(instance: Instance, session: Session) -> None:

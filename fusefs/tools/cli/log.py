@@ -264,7 +264,7 @@ def _changes(record: JournalRecord) -> list[str]:
             return [_attribute_change(name, *values) for name, values in detail.items()]
         case Op.XATTR:
             return [str(name) for name in detail.values()]
-        case Op.SESSION | Op.BIND:
+        case Op.SESSION | Op.BIND | Op.RIGHT:
             return _definition_changes(detail.get("before"), detail.get("after"))
         case Op.COLLECT:
             return [f"{name.replace('_', ' ')} {count}" for name, count in detail.items() if count]

@@ -30,6 +30,8 @@ def status_command(options: Options, path: str, session_name: str | None) -> Non
 
     Staged is whatever a session changed and did not commit: `??` is new, ` M` changed, ` D`
     removed, ` T` of another type. Paths are relative to the repository. No output: nothing.
+    A first line `## NAME` is the branch that commits go to, if it is not the mount's, or a merge
+    that the next commit makes.
 
     \b
     Example:
@@ -41,15 +43,21 @@ def status_command(options: Options, path: str, session_name: str | None) -> Non
     with open_session(options, session_name) as session:
         repository = Repository(session, path)
         lines = status(repository, repository.path)
+        other = repository.tree.copy.merging.hex()
+        merging = _commit_id(repository, "merging", other) if other else {}
         if not options.json:
+            if merging or repository.branch != repository.spec.branch:
+                shown = f", merging {merging['merging'][:12]}" if merging else ""
+                say(f"## {repository.branch}{shown}")
             for line in lines:
                 say(str(line))
             return
         say_json(
             {
                 "repository": repository.absolute(()),
-                "branch": repository.spec.branch,
+                "branch": repository.branch,
                 **_commit_id(repository, "base", repository.tree.copy.base.hex()),
+                **merging,
                 "changes": [
                     {
                         "code": line.code,
@@ -167,10 +175,14 @@ def commit_command(
 
 @click.command("sync")
 @click.argument("path", default=".", shell_complete=complete_path)
+@click.option("--from", "other", metavar="BRANCH",
+              help="Merge this branch into what is staged; the next commit is the merge.")
 @session_option
 @common_options
 @click.pass_context
-def sync_command(ctx: click.Context, path: str, session_name: str | None) -> None:
+def sync_command(
+    ctx: click.Context, path: str, other: str | None, session_name: str | None
+) -> None:
     """Take in what others committed to the branch; what is staged stays staged.
 
     Where both changed the same lines, the file shows both sides as git does, and the exit status
@@ -179,14 +191,16 @@ def sync_command(ctx: click.Context, path: str, session_name: str | None) -> Non
     \b
     Example:
       fusefs sync /project --session work
+      fusefs sync /project --from main --session work    # a pull request into main conflicts
     """
+    from fusefs.session.forging import take_in
     from fusefs.session.repository import Repository
     from fusefs.session.syncing import sync
 
     options = ctx.ensure_object(Options)
     with open_session(options, session_name) as session, watching("Fetching") as watch:
         repository = Repository(session, path)
-        done = sync(repository, watch)
+        done = sync(repository, watch) if other is None else take_in(repository, other, watch)
         where = repository.absolute(())
         conflicts = [repository.absolute(path) for path in done.conflicts]
         taken = [repository.absolute(path) for path in done.taken]
