@@ -21,6 +21,7 @@ from fusefs.store.working_copies import WorkingCopy, working_copy
 from fusefs.tree.repository_changes import Changes
 from fusefs.tree.repository_merge import differences, entry_at, merge
 from fusefs.tree.repository_objects import TreeEntry
+from fusefs.tree.repository_trees import write_tree
 
 _TRIES = 5
 
@@ -206,9 +207,10 @@ def _do(
         return {}, []
     ours = repository.write_tree(repository.all_changes())
     who = author(repository)
-    staged = objects.write_commit(ours, [copy.base], "staged\n", who)
     names = ("staged", f"origin/{step.branch}")
-    merged, conflicts = merge(objects, staged, step.theirs, names=names)
+    base = objects.merge_base(copy.base, step.theirs)
+    began = write_tree(objects, {}) if base is None else objects.tree_of(base)
+    merged, conflicts = merge(objects, began, ours, objects.tree_of(step.theirs), names=names)
     # What was merged is in no branch: it is kept by this, with all that is merged from.
     kept = objects.write_commit(merged, step.then.parents, "merged\n", who)
     objects.pin(copy.top, kept)

@@ -1,82 +1,135 @@
-"""Three-way merges of trees, as git does them, and how two trees differ."""
+"""Three-way merges of trees, and how two trees differ."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path as HostPath
 
 from fusefs.contract.paths import Path
 from fusefs.forge.git_process import Limits, run
-from fusefs.tree.repository_objects import TREE, RepositoryObjects, TreeEntry
-from fusefs.tree.repository_trees import edit_tree
+from fusefs.tree.repository_objects import BLOB, PROGRAM, TREE, RepositoryObjects, TreeEntry
+from fusefs.tree.repository_trees import write_tree
 
-_OURS = b"<<<<<<< "
-_THEIRS = b">>>>>>> "
+_REGULAR = (BLOB, PROGRAM)
+_NOT_TEXT = 128
+"""The least status with which git-merge-file(1) gives up; below it are counts of conflicts."""
+
+Sides = tuple[str, str]
+"""What ours and theirs are called where they conflict."""
 
 
 def merge(
-    objects: RepositoryObjects, ours: bytes, theirs: bytes, *, names: tuple[str, str]
+    objects: RepositoryObjects, base: bytes, ours: bytes, theirs: bytes, *, names: Sides
 ) -> tuple[bytes, list[Path]]:
-    """Merge two commits without a working tree (git-merge-tree(1)).
+    """Merge two trees that began as a third, at the cost of what differs.
+
+    Each path is merged on its own: renames are not guessed at, since where a file went, and with
+    it what is staged, could then be told by files that a session does not see.
 
     Args:
         objects: the repository.
-        ours: a commit.
+        base: the tree that both began as.
+        ours: a tree.
         theirs: another one.
-        names: what both are called where they conflict.
+        names: see `Sides`.
 
     Returns:
         The merged tree, in which conflicting files show both sides, and those files' paths.
 
     Raises:
-        OSError: git could not merge.
+        OSError: git could not merge a file.
         ForgeError: git is not there, or takes too long.
     """
-    output = run(
-        # Written to disk for good: working copies will refer to it. Renames are not guessed at:
-        # where a file went, and with it what is staged, could be told by files that are hidden.
-        ["-c", "core.fsync=committed,loose-object", "-c", "merge.renames=false",
-         "-c", "merge.directoryRenames=false", "merge-tree", "--write-tree", "-z",
-         "--name-only", "--no-messages", ours.hex(), theirs.hex()],
-        repository=HostPath(objects.folder),
-        limits=Limits(idle=Limits.total),
-    )  # fmt: skip
-    if output.status not in (0, 1):
-        raise OSError(None, f"git cannot merge: {output.err.strip()}")
-    tree, *listed = os.fsencode(output.out).split(b"\0")
-    conflicts = [tuple(name.split(b"/")) for name in dict.fromkeys(listed) if name]
-    labels = ((ours.hex(), names[0]), (theirs.hex(), names[1]))
-    merged = bytes.fromhex(tree.decode())
-    return _label(objects, merged, conflicts, labels), conflicts
+    merging = _Merge(objects, names)
+    merged = merging.trees((), *(TreeEntry(TREE, tree) for tree in (base, ours, theirs)))
+    return (write_tree(objects, {}) if merged is None else merged.oid), merging.conflicts
 
 
-def _label(
-    objects: RepositoryObjects,
-    tree: bytes,
-    conflicts: Iterable[Path],
-    labels: tuple[tuple[str, str], tuple[str, str]],
-) -> bytes:
-    """Have conflicts name both sides in words instead of by object id."""
-    (ours, our_name), (theirs, their_name) = labels
-    edits: dict[Path, TreeEntry | None] = {}
-    for path in conflicts:
-        entry = entry_at(objects, tree, path)
-        if entry is None:
-            continue
-        for commit, name in labels:
-            # A file that another stands in the way of gets a name with the commit in it.
-            if path[-1].endswith(b"~" + commit.encode()):
-                last = path[-1].removesuffix(commit.encode()) + name.replace("/", "_").encode()
-                edits |= {path: None, (*path[:-1], last): entry}
-        if path in edits or entry.mode not in (0o100644, 0o100755):
-            continue
-        data = objects.read(entry.oid)
-        named = data.replace(_OURS + ours.encode(), _OURS + our_name.encode())
-        named = named.replace(_THEIRS + theirs.encode(), _THEIRS + their_name.encode())
-        if named != data:
-            edits[path] = TreeEntry(entry.mode, objects.write(named))
-    return edit_tree(objects, tree, edits) if edits else tree
+class _Merge:
+    """One merge; an entry that is not there is None."""
+
+    def __init__(self, objects: RepositoryObjects, names: Sides) -> None:
+        self._objects = objects
+        self._names = names
+        self.conflicts: list[Path] = []
+
+    def trees(
+        self, path: Path, base: TreeEntry | None, ours: TreeEntry | None, theirs: TreeEntry | None
+    ) -> TreeEntry | None:
+        """Merge directories, of which those that are none count as empty."""
+        sides = [self._entries(entry) for entry in (base, ours, theirs)]
+        merged: dict[bytes, TreeEntry] = {}
+        for name in sorted(set().union(*sides)):
+            before, here, there = (side.get(name) for side in sides)
+            found = self._entry((*path, name), before, here, there, merged)
+            if found is not None:
+                merged[name] = found
+        return TreeEntry(TREE, write_tree(self._objects, merged)) if merged else None
+
+    def _entries(self, entry: TreeEntry | None) -> Mapping[bytes, TreeEntry]:
+        if entry is None or not entry.is_tree:
+            return {}
+        return self._objects.entries(entry.oid)
+
+    def _entry(
+        self,
+        path: Path,
+        base: TreeEntry | None,
+        ours: TreeEntry | None,
+        theirs: TreeEntry | None,
+        beside: dict[bytes, TreeEntry],
+    ) -> TreeEntry | None:
+        """Merge what stands at a path; what finds no room there goes `beside` it."""
+        if ours in (base, theirs):
+            return theirs
+        if base == theirs:
+            return ours
+        if not any(side is not None and side.is_tree for side in (ours, theirs)):
+            return self._files(path, base, ours, theirs)
+        for side, name in zip((ours, theirs), self._names, strict=True):
+            if side is not None and not side.is_tree and side != base:
+                # Where the other one has a directory by now.
+                own = path[-1] + b"~" + name.replace("/", "_").encode()
+                beside[own] = side
+                self.conflicts.append((*path[:-1], own))
+        return self.trees(path, base, ours, theirs)
+
+    def _files(
+        self, path: Path, base: TreeEntry | None, ours: TreeEntry | None, theirs: TreeEntry | None
+    ) -> TreeEntry | None:
+        if ours is None or theirs is None:
+            self.conflicts.append(path)  # removed here, changed there
+            return ours or theirs
+        if ours.mode not in _REGULAR or theirs.mode not in _REGULAR:
+            self.conflicts.append(path)
+            return ours
+        mode = theirs.mode if base is not None and base.mode == ours.mode else ours.mode
+        if ours.oid == theirs.oid:
+            return TreeEntry(mode, ours.oid)
+        is_file = base is not None and base.mode in _REGULAR
+        data, is_clean = self._contents(base.oid if base and is_file else None, ours, theirs)
+        if not is_clean:
+            self.conflicts.append(path)
+        return TreeEntry(mode, self._objects.write(data))
+
+    def _contents(
+        self, base: bytes | None, ours: TreeEntry, theirs: TreeEntry
+    ) -> tuple[bytes, bool]:
+        """Merge texts with git-merge-file(1); of what is no text, ours stays."""
+        with tempfile.TemporaryDirectory(prefix="fusefs-merge-") as folder:
+            files = [HostPath(folder, name) for name in ("ours", "base", "theirs")]
+            for file, oid in zip(files, (ours.oid, base, theirs.oid), strict=True):
+                file.write_bytes(b"" if oid is None else self._objects.read(oid))
+            output = run(
+                ["merge-file", "-q", "-L", self._names[0], "-L", "base", "-L", self._names[1],
+                 *map(str, files)],
+                repository=HostPath(self._objects.folder),
+                limits=Limits(idle=Limits.total),
+            )  # fmt: skip
+            if not 0 <= output.status < _NOT_TEXT:
+                return self._objects.read(ours.oid), False
+            return files[0].read_bytes(), output.status == 0
 
 
 def entry_at(objects: RepositoryObjects, tree: bytes, path: Path) -> TreeEntry | None:

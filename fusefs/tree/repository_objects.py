@@ -195,6 +195,13 @@ class RepositoryObjects:
             raise _lost(blob) from None  # the mount was taken away
         return _read(odb, blob)
 
+    def merge_base(self, one: bytes, other: bytes) -> bytes | None:
+        """Return the newest commit that is in the history of two, None where there is none."""
+        found: pygit2.Oid | None = self.repository.merge_base(
+            pygit2.Oid(raw=one), pygit2.Oid(raw=other)
+        )
+        return None if found is None else found.raw
+
     def write(self, data: bytes) -> bytes:
         """Write a blob and return its id."""
         return self.repository.create_blob(data).raw

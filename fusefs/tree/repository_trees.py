@@ -15,7 +15,7 @@ Edits = Mapping[Path, TreeEntry | None]
 
 def edit_tree(objects: RepositoryObjects, tree: bytes, edits: Edits) -> bytes:
     """Return the id of a tree like `tree` but for `edits`; directories left empty are dropped."""
-    return _edit(objects, tree, edits.items()) or _write(objects, {})
+    return _edit(objects, tree, edits.items()) or write_tree(objects, {})
 
 
 def _edit(
@@ -42,10 +42,10 @@ def _edit(
             entries[name] = TreeEntry(TREE, made)
     if not entries:
         return None
-    return _write(objects, entries)
+    return write_tree(objects, entries)
 
 
-def _write(objects: RepositoryObjects, entries: Mapping[bytes, TreeEntry]) -> bytes:
+def write_tree(objects: RepositoryObjects, entries: Mapping[bytes, TreeEntry]) -> bytes:
     """Write a tree object: ``mode name NUL id``, a directory sorted as if it ended in ``/``.
 
     By hand, since names need not be text.

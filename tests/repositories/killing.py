@@ -19,6 +19,7 @@ from pathlib import Path
 from fusefs.contract.errors import ContractError, NothingStaged
 from fusefs.forge.errors import Moved
 from fusefs.session.committing import commit
+from fusefs.session.conflicts import conflicting
 from fusefs.session.repository import Repository
 from fusefs.session.session import Session
 from fusefs.session.syncing import sync
@@ -205,6 +206,8 @@ def _sync(work: Repository) -> bool:
 
 
 def _commit(work: Repository) -> None:
+    for path in conflicting(work, work.changes()):
+        work.session.write(b"/proj/" + b"/".join(path), b"settled\n")
     with contextlib.suppress(NothingStaged):
         commit(work, "ours")
 
