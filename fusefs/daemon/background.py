@@ -208,13 +208,14 @@ class Background:
             while not self.try_lock_writer():
                 if self._turn is None:
                     self._turn = trio.Event()
+                    # Now: once the task runs, another one may have the lock already.
+                    self._writer_lock.begin_waiting()
                     self.spawn(self._wait_for_turn, self._turn)
                 await self._turn.wait()
 
     async def _wait_for_turn(self, turn: trio.Event) -> None:
         """Wait until this process may write, for all its tasks that want to."""
         try:
-            self._writer_lock.begin_waiting()
             await trio.to_thread.run_sync(
                 self._writer_lock.wait, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1)
             )

@@ -95,7 +95,8 @@ class WriterLock:
     # Waiting beside other work: `begin_waiting`, then `wait` in another thread, `end_waiting`.
 
     def begin_waiting(self) -> None:
-        """Leave the lock to `wait`."""
+        """Leave the lock to `wait`; to be called when it is not held."""
+        assert not self.held
         self._waiting = True
 
     def wait(self) -> None:
