@@ -11,6 +11,7 @@ pyfuse3 finds trio by a name of its module, which its asyncio mode replaces, too
 
 from __future__ import annotations
 
+import os
 import select
 import time
 from collections.abc import Callable
@@ -21,6 +22,9 @@ import trio
 
 _PATIENCE = 1
 """Milliseconds to wait in place for the next request."""
+
+_AWAKE = 0.00006
+"""Seconds to look for the next request without sleep: to wake up takes as long as to answer."""
 
 _TURN = 0.004
 """Seconds after which other tasks run, however many requests there are."""
@@ -40,6 +44,8 @@ class Intake:
         self._on_pause = on_pause
         self._poll = select.poll()
         self._polled = -1
+        # On one processor who is to send it could not run meanwhile.
+        self._awake = _AWAKE if len(os.sched_getaffinity(0)) > 1 else 0.0
         self._turn_ends = 0.0
 
     def install(self) -> None:
@@ -63,8 +69,13 @@ class Intake:
         Raises:
             trio.ClosedResourceError: the main loop is to end.
         """
-        if time.monotonic() < self._turn_ends:
-            if self._poll.poll(0 if self._is_busy() else _PATIENCE):
+        now = time.monotonic()
+        if now < self._turn_ends:
+            poll, awake = self._poll.poll, now + self._awake
+            while time.monotonic() < awake:
+                if poll(0):
+                    return
+            if poll(0 if self._is_busy() else _PATIENCE):
                 return
             self._on_pause()
         elif fd != self._polled:
