@@ -57,6 +57,8 @@ class RepositoryNodes:
 
     def __init__(self, objects: RepositoryObjects) -> None:
         self._objects = objects
+        self.owner = (os.geteuid(), os.getegid())
+        """Whose it is, whatever became of the directory above."""
         self.when = 0
         """What is only in the repository shows this time, in nanoseconds."""
 
@@ -138,13 +140,12 @@ class RepositoryNodes:
         return self._fold(parent, name, entry).record
 
     def _fold(self, parent: Located | Folded, name: bytes, entry: TreeEntry) -> Folded:
-        above = parent.record
-        node_id = _derived_id(above.id, name)
-        key = parent if isinstance(parent, Folded) else above.id
-        return Folded(node_id, key, name, self._record(above, node_id, entry))
+        node_id = _derived_id(parent.record.id, name)
+        key = parent if isinstance(parent, Folded) else parent.record.id
+        return Folded(node_id, key, name, self._record(node_id, entry))
 
-    def _record(self, above: Record, node_id: int, entry: TreeEntry) -> Record:
-        """Return the record of an entry; its owner is its directory's."""
+    def _record(self, node_id: int, entry: TreeEntry) -> Record:
+        """Return the record of an entry."""
         kind, state, mode, size, tail = Kind.FILE, int(State.OBJECT), 0o644, 0, entry.oid
         if entry.mode == GITLINK:
             kind, state, mode = Kind.DIR, SUBMODULE, 0o755
@@ -159,7 +160,7 @@ class RepositoryNodes:
             if size <= LINK_MAX:
                 state, tail = State.CLEAN, self._objects.read(entry.oid)
         return Record(
-            kind, state, mode, above.uid, above.gid, size, self.when, self.when, self.when,
+            kind, state, mode, *self.owner, size, self.when, self.when, self.when,
             self.when, node_id, tail,
         )  # fmt: skip
 
