@@ -58,7 +58,15 @@ def _receive() -> None:
     while True:
         signal.pause()  # returns once the handler has written the stacks
         if _root is not None:
-            os.write(sys.stderr.fileno(), describe(_root).encode("utf-8", "backslashreplace"))
+            os.write(sys.stderr.fileno(), _describe(_root).encode("utf-8", "backslashreplace"))
+
+
+def _describe(root: trio.lowlevel.Task) -> str:
+    """Describe the tasks, which run on meanwhile: what fails of that must not end the thread."""
+    try:
+        return describe(root)
+    except Exception as error:  # noqa: BLE001
+        return f"What the tasks wait for could not be told: {error!r}\n"
 
 
 def describe(root: trio.lowlevel.Task) -> str:

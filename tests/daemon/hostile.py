@@ -3,6 +3,9 @@
 ``python -m tests.daemon.hostile DIRECTORY --seconds 60`` asks for a minute below a directory of a
 mount, prints the seed (``--seed`` repeats a run) and, at the end, how often each call was answered
 how. It ends with status 1 at an answer that a file system must not give.
+
+It makes DIRECTORY its root first, for which it must be root: a link to ``/`` or to ``..`` is among
+what it makes and follows, and the machine's own files are no business of its.
 """
 
 from __future__ import annotations
@@ -55,10 +58,9 @@ XATTRS = (
 class Hostile:
     """Asks things below a directory; all that it does follows from the seed."""
 
-    def __init__(self, top: Path, seed: int, *, huge: bool = False) -> None:
-        """Work below `top`; `huge`: also with sizes of gigabytes."""
+    def __init__(self, seed: int, *, huge: bool = False) -> None:
+        """Work below the root of this process; `huge`: also with sizes of gigabytes."""
         self._numbers = (*NUMBERS, *HUGE) if huge else NUMBERS
-        self._top = os.fsencode(top)
         self._rng = random.Random(seed)
         self._fds: list[int] = []
         self.answers: Counter[tuple[str, str]] = Counter()
@@ -94,7 +96,7 @@ class Hostile:
     # What is asked with.
 
     def _path(self) -> bytes:
-        return self._top + b"/" + self._rng.choice(NAMES)
+        return b"/" + self._rng.choice(NAMES)
 
     def _number(self) -> int:
         return self._rng.choice(self._numbers)
@@ -242,7 +244,7 @@ class Hostile:
         os.listxattr(self._path())
 
     def call_listing(self) -> None:
-        path = self._top + self._rng.choice((b"", b"/d", b"/e", b"/a"))
+        path = self._rng.choice((b"/", b"/d", b"/e", b"/a"))
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         buffer = ctypes.create_string_buffer(self._rng.choice((1, 24, 300, 32768)))
         try:
@@ -256,12 +258,12 @@ class Hostile:
         os.statvfs(self._path())
 
 
-def run(top: Path, seed: int, until: Callable[[int], bool], *, huge: bool = False) -> Hostile:
-    """Ask until the number of questions satisfies `until`."""
-    hostile = Hostile(top, seed, huge=huge)
+def run(seed: int, goes_on: Callable[[int], bool], *, huge: bool = False) -> Hostile:
+    """Ask while the number of questions satisfies `goes_on`."""
+    hostile = Hostile(seed, huge=huge)
     asked = 0
     try:
-        while not until(asked):
+        while goes_on(asked):
             hostile.step()
             asked += 1
     finally:
@@ -274,15 +276,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--questions", type=int, help="ask so many, however long it takes")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**9))
     parser.add_argument("--huge", action="store_true", help="files of gigabytes, too")
     options = parser.parse_args()
     print("seed", options.seed, flush=True)
     end = time.monotonic() + options.seconds
+
+    def goes_on(asked: int) -> bool:
+        if options.questions is not None:
+            return asked < options.questions
+        return time.monotonic() < end
+
+    os.chdir(options.directory)
+    os.chroot(".")
     try:
-        done = run(
-            options.directory, options.seed, lambda asked: time.monotonic() > end, huge=options.huge
-        )
+        done = run(options.seed, goes_on, huge=options.huge)
     except AssertionError as error:
         print("must not be:", error)
         return 1
