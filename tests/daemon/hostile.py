@@ -281,12 +281,11 @@ def main() -> int:
     parser.add_argument("--huge", action="store_true", help="files of gigabytes, too")
     options = parser.parse_args()
     print("seed", options.seed, flush=True)
-    end = time.monotonic() + options.seconds
+    questions: int | None = options.questions
+    end: float = time.monotonic() + options.seconds
 
     def goes_on(asked: int) -> bool:
-        if options.questions is not None:
-            return asked < options.questions
-        return time.monotonic() < end
+        return time.monotonic() < end if questions is None else asked < questions
 
     os.chdir(options.directory)
     os.chroot(".")
