@@ -37,7 +37,7 @@ _RETRY_COMMIT = 1.0
 _THREADS = 8
 _PUBLISH_PATIENCE = 30.0
 _TEND_EVERY = 60.0
-_BURY_EVERY = 2.0
+_TIDY_EVERY = 0.5
 _COLLECT_EVERY = 3600.0
 
 _Answer = TypeVar("_Answer")
@@ -70,7 +70,7 @@ class Background:
         self._nursery = nursery
         self.spawn(self._commit_forever)
         self.spawn(self._tend_forever)
-        self.spawn(self._bury_forever)
+        self.spawn(self._tidy_forever)
 
     def spawn(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
         """Run an async function beside the requests; its failure is logged and ends nothing."""
@@ -168,10 +168,11 @@ class Background:
                     words = os.fsdecode(done.stderr).strip()
                     log.warning("collecting failed: %s", words, extra=about("gc"))
 
-    async def _bury_forever(self) -> None:
-        """See to it that what a process that died had done is seen here and by all others."""
+    async def _tidy_forever(self) -> None:
+        """Stay small; see to it that what a dead process did is seen here and by all others."""
         while True:
-            await trio.sleep(_BURY_EVERY)
+            await trio.sleep(_TIDY_EVERY)
+            self._instance.give_back_memory()
             if self._instance.bury():
                 try:
                     await self.lock_writer()

@@ -120,11 +120,11 @@ class InodeTable:
         root: the mount's root, which is never forgotten.
         absent_at_top: names the kernel was told are not in the root. Every other directory's
             are dropped with the directory's own name; the root has none.
-        on_unwatch: called for an inode with a watch that is dropped.
+        on_drop: called with an inode that is dropped.
     """
 
     def __init__(self, root: Place) -> None:
-        self.on_unwatch: Callable[[Inode], None] | None = None
+        self.on_drop: list[Callable[[Inode], None]] = []
         self.root = Inode(ROOT_INODE, root)
         self.root.lookups = 1
         self.by_number = _Numbers({ROOT_INODE: self.root})
@@ -169,5 +169,5 @@ class InodeTable:
         if not inode.lookups and not inode.files and not inode.directories:
             del self.by_number[inode.number]
             inode.place.face = None
-            if inode.watch is not None and self.on_unwatch is not None:
-                self.on_unwatch(inode)
+            for tell in self.on_drop:
+                tell(inode)

@@ -1,7 +1,8 @@
 """Listings that were given out lately, ready to be given out again.
 
 The kernel keeps no listing for pyfuse3, so each `ls` asks anew. As long as nothing at all changed
-in the mount since, the answer is the same, and need not be made again.
+in the mount since, the answer is the same, and need not be made again. A listing goes when the
+kernel forgets the directory.
 """
 
 from __future__ import annotations
@@ -62,6 +63,10 @@ class Listings:
         while self._entries > _MOST_ENTRIES:
             _, dropped = self._kept.popitem(last=False)
             self._entries -= len(dropped)
+
+    def drop(self, directory: Inode) -> None:
+        """Do not keep the listing of a directory any longer."""
+        self._entries -= len(self._kept.pop(directory, ()))
 
 
 class Collected:

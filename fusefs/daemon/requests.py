@@ -64,6 +64,7 @@ class Requests(pyfuse3.Operations):
         self.files: HandleTable[FileHandle] = HandleTable()
         self.directories: HandleTable[DirectoryHandle] = HandleTable()
         self.listings = Listings()
+        self.inodes.on_drop.append(self.listings.drop)
         self.mutations = 0
         self.initialised = trio.Event()
         self._tree = tree

@@ -45,7 +45,7 @@ class Watches:
         self._changed = changed
         self._by_tree: dict[HostTree, HostWatch | None] = {}
         self._directories: dict[Hashable, Inode] = {}
-        inodes.on_unwatch = self._unwatch
+        inodes.on_drop.append(self._unwatch)
 
     def watch(self, inode: Inode) -> None:
         """Watch a directory from now on, if it can be; ask before its entries are looked at."""

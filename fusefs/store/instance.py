@@ -28,7 +28,7 @@ import lmdb
 
 from fusefs.contract.kinds import Kind
 from fusefs.store import bell as bells
-from fusefs.store import keys, life, nodes
+from fusefs.store import keys, life, nodes, residency
 from fusefs.store.bell import Bell
 from fusefs.store.content import ContentStore
 from fusefs.store.definitions import BindTable, SessionTable
@@ -247,6 +247,14 @@ class Instance:
     def touched(self) -> bool:
         """There are changes that the other processes were not told of."""
         return bool(self._touched) or self._journal_rung
+
+    def give_back_memory(self) -> None:
+        """Let go of what this process has mapped of the ordered store, if that is much.
+
+        Raises:
+            OSError: the system refused.
+        """
+        residency.give_back(self.folder / "data.mdb")
 
     # Processes.
 

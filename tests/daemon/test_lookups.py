@@ -13,6 +13,7 @@ import pytest
 from fusefs.daemon.guard import UnknownHandle, UnknownInode
 from fusefs.daemon.handles import HandleTable
 from fusefs.daemon.inodes import InodeTable
+from fusefs.daemon.listings import Listings
 from tests.daemon.conftest import World, until
 
 
@@ -50,6 +51,19 @@ def test_an_open_file_keeps_its_inode() -> None:
     inode.closed(handle)
     table.drop_unused(inode)
     assert 77 not in table.by_number
+
+
+def test_a_listing_is_kept_as_long_as_its_directory_is_known() -> None:
+    table, listings = InodeTable(_Place()), Listings()  # type: ignore[arg-type]
+    table.on_drop.append(listings.drop)
+    directories = [table.know(_Place(), wanted) for wanted in (77, 78)]  # type: ignore[arg-type]
+    shown: Any = object()
+    for directory in directories:
+        directory.lookups += 1
+        listings.keep(directory, 1, [shown, shown])
+    table.forget([(77, 1)])
+    assert listings.get(directories[0], 1) is None
+    assert listings.get(directories[1], 1) == [shown, shown]
 
 
 def test_two_places_never_share_a_number() -> None:
