@@ -17,6 +17,7 @@ import random
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,7 @@ from tests.conftest import Cli
 _SIZES = (0, 10, 1000, 60_000, 65_536, 70_000, 300_000, 1_500_000)
 _DIRECTORIES = ("", "d0/", "d1/")
 _MOST_OPEN = 4
+_LAST = 60
 _GONE = (errno.ENOTCONN, errno.ECONNABORTED, errno.EIO)
 
 Seen = dict[str, tuple[str, bytes, tuple[tuple[str, bytes], ...]]]
@@ -69,6 +71,7 @@ class Writer(threading.Thread):
         tree: what every call, the pending one included, has left.
         pending: the call that did not return.
         calls: how many did.
+        done: the last of those.
         error: what ended the work.
     """
 
@@ -78,6 +81,7 @@ class Writer(threading.Thread):
         self.tree = tree
         self.pending: Pending | None = None
         self.calls = 0
+        self.done: deque[str] = deque(maxlen=_LAST)
         self.error: BaseException | None = None
         self._random = rng
         self._open: dict[int, Node] = {}
@@ -121,6 +125,7 @@ class Writer(threading.Thread):
         call()
         self.pending = None
         self.calls += 1
+        self.done.append(what)
 
     # What is chosen.
 
@@ -146,13 +151,24 @@ class Writer(threading.Thread):
                 node.data = b""
 
         path = self.top / name
-        self._call(f"open {name}", lambda: opened.append(os.open(path, flags, 0o644)), change)
+        self._call(
+            f"open {name} {flags:o}", lambda: opened.append(os.open(path, flags, 0o644)), change
+        )
         self._open[opened[0]] = self.tree[name]
         return opened[0]
 
     def _close(self, fd: int) -> None:
+        what = f"close {self._known_as(fd)}"
         del self._open[fd]  # at once: it is gone even if closing it fails
-        self._call("close", lambda: os.close(fd))
+        self._call(what, lambda: os.close(fd))
+
+    def _sync(self, fd: int) -> None:
+        self._call(f"fsync {self._known_as(fd)}", lambda: os.fsync(fd))
+
+    def _known_as(self, fd: int) -> str:
+        """Return what a file that is open is called by now."""
+        names = (path for path, node in self.tree.items() if node is self._open[fd])
+        return f"{fd}, {next(names, 'removed')}"
 
     def _pwrite(self, fd: int, offset: int, data: bytes) -> None:
         node = self._open[fd]
@@ -162,7 +178,10 @@ class Writer(threading.Thread):
             node.data = old[:offset] + data + old[offset + len(data) :]
 
         self._call(
-            f"write {len(data)} at {offset}", lambda: os.pwrite(fd, data, offset), change, torn=node
+            f"write {len(data)} at {offset} of {self._known_as(fd)}",
+            lambda: _all_of(data, lambda rest: os.pwrite(fd, rest, offset + len(data) - len(rest))),
+            change,
+            torn=node,
         )
 
     def write(self) -> None:
@@ -178,7 +197,7 @@ class Writer(threading.Thread):
         fd = self._open_file(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         self._pwrite(fd, 0, self._bytes())
         if self._random.random() < 0.3:
-            self._call("fsync", lambda: os.fsync(fd))
+            self._sync(fd)
         self._close(fd)
         self._rename(fresh, name)
 
@@ -202,7 +221,7 @@ class Writer(threading.Thread):
         data = self._bytes()
         self._pwrite(fd, self._random.randrange(len(self._open[fd].data) + 100), data)
         if self._random.random() < 0.5:
-            self._call("fsync", lambda: os.fsync(fd))
+            self._sync(fd)
         if self._random.random() < 0.3:
             self._close(fd)
 
@@ -214,7 +233,12 @@ class Writer(threading.Thread):
         def change() -> None:
             node.data += data
 
-        self._call(f"append {len(data)}", lambda: os.write(fd, data), change, torn=node)
+        self._call(
+            f"append {len(data)} to {self._known_as(fd)}",
+            lambda: _all_of(data, lambda rest: os.write(fd, rest)),
+            change,
+            torn=node,
+        )
         self._close(fd)
 
     def truncate(self) -> None:
@@ -222,11 +246,12 @@ class Writer(threading.Thread):
         name = self._existing()
         if name is not None:
             node, size = self.tree[name], self._random.choice(_SIZES)
+            what = f"truncate {name} to {size}"
 
             def change() -> None:
                 node.data = node.data[:size].ljust(size, b"\0")
 
-            self._call(f"truncate {name}", lambda: os.truncate(self.top / name, size), change)
+            self._call(what, lambda: os.truncate(self.top / name, size), change)
 
     def write_mapped(self) -> None:
         """Write through a mapping and msync it."""
@@ -242,7 +267,10 @@ class Writer(threading.Thread):
 
         path = self.top / name
         self._call(
-            f"msync {name}", lambda: _write_mapped(path, offset, data), change, torn=node
+            f"msync {len(data)} at {offset} of {name}",
+            lambda: _write_mapped(path, offset, data),
+            change,
+            torn=node,
         )
 
     def remove(self) -> None:
@@ -303,6 +331,12 @@ _OPERATIONS = (
 )  # fmt: skip
 
 
+def _all_of(data: bytes, write: Callable[[bytes], int]) -> None:
+    """Write what is left until nothing is: a mount that dies cuts a write short."""
+    while data:
+        data = data[write(data) :]
+
+
 def _write_mapped(path: Path, offset: int, data: bytes) -> None:
     """Write and msync in a process of its own, which SIGBUS may kill.
 
@@ -359,6 +393,7 @@ def differences(found: Seen, writer: Writer) -> list[str]:
     return [
         f"during {pending.what}, neither as before: {_compare(found, pending.before)}",
         f"nor as after: {_compare(found, pending.after)}",
+        f"What was done before: {'; '.join(writer.done)}",
     ]
 
 
