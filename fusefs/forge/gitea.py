@@ -6,18 +6,18 @@ The two have the same API for all that is used here.
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
+from fusefs.forge import refusals
 from fusefs.forge.credentials import Credential
 from fusefs.forge.errors import (
     AlreadyThere,
     ForgeError,
-    MergeConflict,
     Missing,
-    Moved,
     Refused,
 )
+from fusefs.forge.github_like import GitHubLikeDriver, request_of
 from fusefs.forge.model import (
     Access,
     Branch,
@@ -28,7 +28,7 @@ from fusefs.forge.model import (
     State,
     Tag,
 )
-from fusefs.forge.remote import RemoteDriver, select
+from fusefs.forge.remote import select
 from fusefs.forge.rest import Patience
 from fusefs.forge.urls import Remote
 
@@ -38,10 +38,12 @@ _WAIT = 10.0
 _LATER = "try again later"
 
 
-class GiteaDriver(RemoteDriver):
+class GiteaDriver(GitHubLikeDriver):
     """A repository on Gitea or Forgejo. See `fusefs.forge.model.Driver`."""
 
     kind = "gitea"
+    page_size = "limit"
+    drafts: ClassVar[dict[str, str]] = {"draft": "true"}
 
     def __init__(
         self,
@@ -83,13 +85,13 @@ class GiteaDriver(RemoteDriver):
 
     def create_branch(self, name: str, commit: str) -> Branch:
         if self._rest.find(f"{self._root}/git/commits/{commit}") is None:
-            raise Missing(f"The forge has no commit {commit[:12]}. Push it first.")
+            raise refusals.no_commit(commit)
         wanted = {"new_branch_name": name, "old_ref_name": commit}
         try:
             made = self._rest.call("POST", f"{self._root}/branches", wanted).body
         except Refused as error:
             if error.status == 409:
-                raise AlreadyThere(f"There is a branch {name} already.") from None
+                raise refusals.branch_taken(name) from None
             raise
         return Branch(name, made["commit"]["id"])
 
@@ -98,15 +100,12 @@ class GiteaDriver(RemoteDriver):
     ) -> list[PullRequest]:
         name = "open" if state is State.OPEN else "all" if state is None else "closed"
         found = self._rest.pages(f"{self._root}/pulls", "limit", state=name)
-        return select(map(_request, found), state, head, base, limit)
-
-    def pull_request(self, number: int) -> PullRequest:
-        return _request(self._pull(number))
+        return select(map(request_of, found), state, head, base, limit)
 
     def create_pull_request(self, head: str, base: str, title: str, body: str) -> PullRequest:
         wanted = {"head": head, "base": base, "title": title, "body": body}
         try:
-            return _request(self._rest.call("POST", f"{self._root}/pulls", wanted).body)
+            return request_of(self._rest.call("POST", f"{self._root}/pulls", wanted).body)
         except Refused as error:
             if error.status == 409:
                 raise AlreadyThere(
@@ -115,13 +114,6 @@ class GiteaDriver(RemoteDriver):
             raise
         except Missing as error:
             raise self.missing_branch(head, base) or error from None
-
-    def edit_pull_request(
-        self, number: int, *, title: str | None = None, body: str | None = None, close: bool = False
-    ) -> PullRequest:
-        wanted = {"title": title, "body": body, "state": "closed" if close else None}
-        wanted = {name: value for name, value in wanted.items() if value is not None}
-        return _request(self._rest.call("PATCH", f"{self._root}/pulls/{number}", wanted).body)
 
     def merge(self, request: PullRequest, method: Method, message: str) -> PullRequest:
         title, _, rest = message.partition("\n")
@@ -149,83 +141,28 @@ class GiteaDriver(RemoteDriver):
             return _tag(self._rest.call("POST", f"{self._root}/tags", wanted).body)
         except Refused as error:
             if error.status == 409:
-                raise AlreadyThere(f"There is a tag {name} already. Tags are not moved.") from None
+                raise refusals.tag_taken(name) from None
             raise
         except Missing:
-            raise Missing(f"The forge has no commit {commit[:12]}. Push it first.") from None
-
-    def find_release(self, tag: str) -> Release | None:
-        published = self._rest.find(f"{self._root}/releases/tags/{quote(tag)}")
-        if published is not None:
-            return _release(published)
-        for draft in self._rest.pages(f"{self._root}/releases", "limit", draft="true"):
-            if draft["tag_name"] == tag:
-                return _release(draft)
-        return None
+            raise refusals.no_commit(commit) from None
 
     def create_release(self, release: Release) -> Release:
-        wanted = {
-            "tag_name": release.tag,
-            "name": release.name,
-            "body": release.notes,
-            "draft": release.draft,
-            "prerelease": release.prerelease,
-        }
         try:
-            return _release(self._rest.call("POST", f"{self._root}/releases", wanted).body)
+            return self._post_release(release)
         except Refused as error:
             if error.status == 409:
-                raise AlreadyThere(f"There is a release of {release.tag} already.") from None
+                raise refusals.release_taken(release.tag) from None
             raise
-
-    def _pull(self, number: int) -> dict[str, Any]:
-        body: dict[str, Any] = self._rest.call("GET", f"{self._root}/pulls/{number}").body
-        return body
 
     def _why_not_merged(self, request: PullRequest, error: Refused) -> ForgeError:
         if "head out of date" in error.text:
-            return Moved(
-                f"Not merged: {request.head} has moved. Look at what is new there, then try again."
-            )
+            return refusals.moved(request)
         if error.status == 409 or _LATER in error.text:
             rejected = "PushRejected" in error.text or "push out of date" in error.text
             if not rejected and not self._pull(request.number).get("mergeable"):
-                return MergeConflict(
-                    f"Not merged: {request.head} conflicts with {request.base}. Merge the base "
-                    "into the branch, settle the conflicts there, then merge again."
-                )
+                return refusals.conflict(request)
         return error
-
-
-def _request(given: dict[str, Any]) -> PullRequest:
-    state = State.MERGED if given["merged"] else State(given["state"])
-    return PullRequest(
-        number=given["number"],
-        title=given["title"],
-        body=given["body"] or "",
-        head=given["head"]["ref"],
-        base=given["base"]["ref"],
-        author=(given["user"] or {}).get("login", ""),
-        state=state,
-        created=given["created_at"],
-        updated=given["updated_at"],
-        commit=given["head"]["sha"],
-        merge_commit=(given["merge_commit_sha"] or "") if given["merged"] else "",
-        url=given["html_url"],
-    )
 
 
 def _tag(given: dict[str, Any]) -> Tag:
     return Tag(given["name"], given["commit"]["sha"], (given["message"] or "").strip())
-
-
-def _release(given: dict[str, Any]) -> Release:
-    return Release(
-        tag=given["tag_name"],
-        name=given["name"] or given["tag_name"],
-        notes=given["body"] or "",
-        draft=given["draft"],
-        prerelease=given["prerelease"],
-        created=given["created_at"],
-        url=given["html_url"],
-    )

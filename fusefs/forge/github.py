@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import ClassVar
 from urllib.parse import quote
 
+from fusefs.forge import refusals
 from fusefs.forge.credentials import Credential
-from fusefs.forge.errors import AlreadyThere, ForgeError, MergeConflict, Missing, Moved, Refused
+from fusefs.forge.errors import AlreadyThere, ForgeError, Refused
+from fusefs.forge.github_like import GitHubLikeDriver, request_of
 from fusefs.forge.model import (
     Access,
     Branch,
@@ -17,17 +19,19 @@ from fusefs.forge.model import (
     State,
     Tag,
 )
-from fusefs.forge.remote import RemoteDriver, select
+from fusefs.forge.remote import select
 from fusefs.forge.rest import Patience
 from fusefs.forge.urls import Remote
 
 _HEADERS = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
 
 
-class GitHubDriver(RemoteDriver):
+class GitHubDriver(GitHubLikeDriver):
     """A repository on GitHub. See `fusefs.forge.model.Driver`."""
 
     kind = "github"
+    page_size = "per_page"
+    drafts: ClassVar[dict[str, str]] = {}
 
     def __init__(
         self,
@@ -69,7 +73,7 @@ class GitHubDriver(RemoteDriver):
         return None if ref is None else Branch(name, ref["object"]["sha"])
 
     def create_branch(self, name: str, commit: str) -> Branch:
-        self._create_ref(f"refs/heads/{name}", commit, f"There is a branch {name} already.")
+        self._create_ref(f"refs/heads/{name}", commit, refusals.branch_taken(name))
         return Branch(name, commit)
 
     def pull_requests(
@@ -81,31 +85,19 @@ class GitHubDriver(RemoteDriver):
         if base:
             query["base"] = base
         found = self._rest.pages(f"{self._root}/pulls", "per_page", **query)
-        return select(map(_request, found), state, head, base, limit)
-
-    def pull_request(self, number: int) -> PullRequest:
-        return _request(self._rest.call("GET", f"{self._root}/pulls/{number}").body)
+        return select(map(request_of, found), state, head, base, limit)
 
     def create_pull_request(self, head: str, base: str, title: str, body: str) -> PullRequest:
         wanted = {"title": title, "body": body, "head": head, "base": base}
         try:
-            return _request(self._rest.call("POST", f"{self._root}/pulls", wanted).body)
+            return request_of(self._rest.call("POST", f"{self._root}/pulls", wanted).body)
         except Refused as error:
             if "already exists" in error.text:
                 raise AlreadyThere(error.text) from None
             for field, branch in (("head", head), ("base", base)):
                 if f"field {field}, code invalid" in error.text:
-                    raise Missing(
-                        f"There is no branch {branch} on the forge. Push it first."
-                    ) from None
+                    raise refusals.no_branch(branch) from None
             raise
-
-    def edit_pull_request(
-        self, number: int, *, title: str | None = None, body: str | None = None, close: bool = False
-    ) -> PullRequest:
-        wanted = {"title": title, "body": body, "state": "closed" if close else None}
-        wanted = {name: value for name, value in wanted.items() if value is not None}
-        return _request(self._rest.call("PATCH", f"{self._root}/pulls/{number}", wanted).body)
 
     def merge(self, request: PullRequest, method: Method, message: str) -> PullRequest:
         title, _, rest = message.partition("\n")
@@ -135,88 +127,33 @@ class GitHubDriver(RemoteDriver):
         except ForgeError as error:
             error.maybe_done = False  # an object without a name is nothing
             if error.status in {404, 422}:
-                raise Missing(f"The forge has no commit {commit[:12]}. Push it first.") from None
+                raise refusals.no_commit(commit) from None
             raise
-        self._create_ref(
-            f"refs/tags/{name}", made["sha"], f"There is a tag {name} already. Tags are not moved."
-        )
+        self._create_ref(f"refs/tags/{name}", made["sha"], refusals.tag_taken(name))
         return Tag(name, commit, message.strip())
 
-    def find_release(self, tag: str) -> Release | None:
-        published = self._rest.find(f"{self._root}/releases/tags/{quote(tag)}")
-        if published is not None:
-            return _release(published)
-        # Drafts are in the list alone, the newest first.
-        for draft in self._rest.pages(f"{self._root}/releases", "per_page"):
-            if draft["tag_name"] == tag:
-                return _release(draft)
-        return None
-
     def create_release(self, release: Release) -> Release:
-        wanted = {
-            "tag_name": release.tag,
-            "name": release.name,
-            "body": release.notes,
-            "draft": release.draft,
-            "prerelease": release.prerelease,
-        }
         try:
-            return _release(self._rest.call("POST", f"{self._root}/releases", wanted).body)
+            return self._post_release(release)
         except Refused as error:
             if "already_exists" in error.text:
-                raise AlreadyThere(f"There is a release of {release.tag} already.") from None
+                raise refusals.release_taken(release.tag) from None
             raise
 
-    def _create_ref(self, ref: str, commit: str, taken: str) -> None:
+    def _create_ref(self, ref: str, commit: str, taken: AlreadyThere) -> None:
         try:
             self._rest.call("POST", f"{self._root}/git/refs", {"ref": ref, "sha": commit})
         except Refused as error:
             if "already exists" in error.text:
-                raise AlreadyThere(taken) from None
+                raise taken from None
             if "Object does not exist" in error.text:
-                raise Missing(f"The forge has no commit {commit[:12]}. Push it first.") from None
+                raise refusals.no_commit(commit) from None
             raise
 
     def _why_not_merged(self, request: PullRequest, error: Refused) -> ForgeError:
         if error.status == 409:
-            return Moved(
-                f"Not merged: {request.head} has moved. Look at what is new there, then try again."
-            )
+            return refusals.moved(request)
         now = self._rest.find(f"{self._root}/pulls/{request.number}")
         if now is not None and now["mergeable_state"] == "dirty":
-            return MergeConflict(
-                f"Not merged: {request.head} conflicts with {request.base}. Merge the base into "
-                "the branch, settle the conflicts there, then merge again."
-            )
+            return refusals.conflict(request)
         return error
-
-
-def _request(given: dict[str, Any]) -> PullRequest:
-    merged = given["merged_at"] is not None
-    state = State.MERGED if merged else State(given["state"])
-    return PullRequest(
-        number=given["number"],
-        title=given["title"],
-        body=given["body"] or "",
-        head=given["head"]["ref"],
-        base=given["base"]["ref"],
-        author=(given["user"] or {}).get("login", ""),
-        state=state,
-        created=given["created_at"],
-        updated=given["updated_at"],
-        commit=given["head"]["sha"],
-        merge_commit=(given["merge_commit_sha"] or "") if merged else "",
-        url=given["html_url"],
-    )
-
-
-def _release(given: dict[str, Any]) -> Release:
-    return Release(
-        tag=given["tag_name"],
-        name=given["name"] or given["tag_name"],
-        notes=given["body"] or "",
-        draft=given["draft"],
-        prerelease=given["prerelease"],
-        created=given["created_at"],
-        url=given["html_url"],
-    )

@@ -8,15 +8,13 @@ from typing import Any
 from urllib.parse import quote
 
 from fusefs.contract.errors import InvalidArgument
+from fusefs.forge import refusals
 from fusefs.forge.credentials import Credential
 from fusefs.forge.errors import (
     AlreadyThere,
     AuthenticationFailed,
     Forbidden,
     ForgeError,
-    MergeConflict,
-    Missing,
-    Moved,
     Refused,
     TimedOut,
 )
@@ -104,9 +102,9 @@ class GitLabDriver(RemoteDriver):
             made = self._rest.call("POST", f"{self._root}/repository/branches", wanted).body
         except Refused as error:
             if "already exists" in error.text:
-                raise AlreadyThere(f"There is a branch {name} already.") from None
+                raise refusals.branch_taken(name) from None
             if "nvalid reference" in error.text:
-                raise Missing(f"The forge has no commit {commit[:12]}. Push it first.") from None
+                raise refusals.no_commit(commit) from None
             raise
         return Branch(name, made["commit"]["id"])
 
@@ -174,9 +172,9 @@ class GitLabDriver(RemoteDriver):
             return _tag(self._rest.call("POST", f"{self._root}/repository/tags", wanted).body)
         except Refused as error:
             if "already exists" in error.text:
-                raise AlreadyThere(f"There is a tag {name} already. Tags are not moved.") from None
+                raise refusals.tag_taken(name) from None
             if "is invalid" in error.text:
-                raise Missing(f"The forge has no commit {commit[:12]}. Push it first.") from None
+                raise refusals.no_commit(commit) from None
             raise
 
     def find_release(self, tag: str) -> Release | None:
@@ -195,7 +193,7 @@ class GitLabDriver(RemoteDriver):
             return _release(self._rest.call("POST", f"{self._root}/releases", wanted).body)
         except Refused as error:
             if error.status == 409:
-                raise AlreadyThere(f"There is a release of {release.tag} already.") from None
+                raise refusals.release_taken(release.tag) from None
             raise
 
     def _merge_request(self, number: int) -> dict[str, Any]:
@@ -243,39 +241,26 @@ class GitLabDriver(RemoteDriver):
         now = self._when(number, lambda now: now["detailed_merge_status"] not in _UNDECIDED)
         status = now["detailed_merge_status"]
         if status in {"conflict", "broken_status"}:
-            raise _conflict(_request(now))
+            raise refusals.conflict(_request(now))
         if status != "mergeable":
             raise Refused(f"Not merged: GitLab says {status.replace('_', ' ')}.")
 
     def _rebased(self, request: PullRequest) -> str:
         """Have the source branch rebased; return its new tip."""
         if self._merge_request(request.number)["sha"] != request.commit:
-            raise _moved(request)
+            raise refusals.moved(request)
         self._rest.call("PUT", f"{self._root}/merge_requests/{request.number}/rebase")
         now = self._when(request.number, lambda now: not now.get("rebase_in_progress"))
         if now.get("merge_error"):
-            raise _conflict(request)
+            raise refusals.conflict(request)
         return str(now["sha"])
 
     def _why_not_merged(self, request: PullRequest, error: Refused) -> ForgeError:
         if error.status == 409:
-            return _moved(request)
+            return refusals.moved(request)
         if error.status in {406, 422}:
-            return _conflict(request)
+            return refusals.conflict(request)
         return error
-
-
-def _moved(request: PullRequest) -> Moved:
-    return Moved(
-        f"Not merged: {request.head} has moved. Look at what is new there, then try again."
-    )
-
-
-def _conflict(request: PullRequest) -> MergeConflict:
-    return MergeConflict(
-        f"Not merged: {request.head} conflicts with {request.base}. Merge the base into the "
-        "branch, settle the conflicts there, then merge again."
-    )
 
 
 def _request(given: dict[str, Any]) -> PullRequest:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
+from fusefs.forge import refusals
 from fusefs.forge.credentials import Credential, advice
 from fusefs.forge.errors import AuthenticationFailed, Forbidden, Missing
 from fusefs.forge.model import Access, Branch, PullRequest, Right, State
@@ -13,7 +15,7 @@ from fusefs.forge.rest import Patience, Rest
 from fusefs.forge.urls import Remote
 
 
-class RemoteDriver:
+class RemoteDriver(ABC):
     """One repository of a forge on the network, as the user whom a credential belongs to."""
 
     kind = ""
@@ -58,12 +60,12 @@ class RemoteDriver:
         """Return the refusal for the first branch that is not there, for forges that do not say."""
         for name in names:
             if self.find_branch(name) is None:
-                return Missing(f"There is no branch {name} on the forge. Push it first.")
+                return refusals.no_branch(name)
         return None
 
+    @abstractmethod
     def find_branch(self, name: str) -> Branch | None:
         """See `fusefs.forge.model.Driver`."""
-        raise NotImplementedError
 
     def _about(self) -> dict[str, Any] | Access:
         """Return what the forge says of the repository, or that it is out of the user's reach."""
