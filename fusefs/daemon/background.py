@@ -297,8 +297,11 @@ class Background:
             or inode.copying is not None
             or (inode.changed and not self.try_lock_writer())
         ):
-            self._begin_publication()
-            self.spawn(self._close_later, handle)
+            # What was only read has nothing that the end of the mount must wait for.
+            publishes = inode.changed
+            if publishes:
+                self._begin_publication()
+            self.spawn(self._close_later, handle, publishes)
         else:
             self._close_now(handle)
 
@@ -314,7 +317,7 @@ class Background:
             self._begin_publication()
             self.spawn(self._publish, publication)
 
-    async def _close_later(self, handle: FileHandle) -> None:
+    async def _close_later(self, handle: FileHandle, publishes: bool) -> None:
         try:
             if handle.inode.copying is not None:
                 await handle.inode.copying.done.wait()
@@ -327,7 +330,8 @@ class Background:
                 extra=about("close", error),
             )  # fmt: skip
         finally:
-            self._end_publication()
+            if publishes:
+                self._end_publication()
 
     async def _publish(self, publication: Publication) -> None:
         try:

@@ -17,7 +17,7 @@ from fusefs.store.trash_can import TrashCan
 
 
 @pytest.mark.parametrize("deferred", [False, True])
-@pytest.mark.parametrize("size", [30_000, 500_000])
+@pytest.mark.parametrize("size", [60_000, 500_000])
 def test_removing_makes_room(small_disk: Path, deferred: bool, size: int) -> None:
     folder = small_disk / "instance"
     Instance.init(folder).close()
