@@ -15,6 +15,9 @@ from fusefs.store.instance import Instance
 from fusefs.store.maintenance import collect
 from fusefs.store.trash_can import TrashCan
 
+_MOST = 24 << 20
+"""Bytes of one file that takes most of the room, and the disk once."""
+
 
 @pytest.mark.parametrize("deferred", [False, True])
 @pytest.mark.parametrize("size", [60_000, 500_000])
@@ -24,13 +27,14 @@ def test_removing_makes_room(small_disk: Path, deferred: bool, size: int) -> Non
     written: dict[str, bytes] = {}
     with Instance.open(folder, deferred=deferred) as instance:
         session = Session(instance)
+        session.write("/most", os.urandom(_MOST))
         with pytest.raises(OSError, match="No space") as caught:
             for number in range(10_000):
                 data = os.urandom(size)
                 session.write(f"/f{number}", data)
                 written[f"/f{number}"] = data
         assert caught.value.errno == errno.ENOSPC
-        assert len(written) * size > 30 << 20
+        assert _MOST + len(written) * size > 30 << 20
     with Instance.open(folder, deferred=deferred) as instance:
         session = Session(instance)
         assert all(session.read(path) == data for path, data in written.items())

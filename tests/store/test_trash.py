@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -129,9 +130,21 @@ def test_what_is_too_old_goes_for_good_with_its_content(instance: Instance) -> N
         session.read("/d/a")
 
 
-def test_a_deep_directory_is_listed_and_dropped(instance: Instance) -> None:
+def test_a_deep_directory_is_listed_and_dropped(tmp_path: Path) -> None:
+    Instance.init(tmp_path / "i").close()
+    usual = sys.getrecursionlimit()
+    # Its many changes need not be on the disk one by one.
+    with Instance.open(tmp_path / "i", deferred=True) as instance:
+        try:
+            sys.setrecursionlimit(350)  # so that deeper than that is soon reached
+            _make_and_drop_deep_directories(instance, depth=400)
+            assert check(instance).problems == []
+        finally:
+            sys.setrecursionlimit(usual)
+
+
+def _make_and_drop_deep_directories(instance: Instance, depth: int) -> None:
     session = Session(instance)
-    depth = 1100
     session.mkdir("/" + "/".join(["d"] * depth))
     places = [session.view.root]
     for _ in range(depth):
