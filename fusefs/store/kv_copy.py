@@ -59,7 +59,7 @@ class FrozenStore:
             Damaged: what is to be copied is not what was stored.
             OSError: ENOSPC and the like.
         """
-        with _opened_alone(folder, map_bytes=2 * self._map_bytes) as target:
+        with opened_alone(folder, map_bytes=2 * self._map_bytes) as target:
             for pairs, size in _chunks(self._txn, self._soundness, without):
                 with target.begin(write=True) as txn, txn.cursor() as cursor:
                     cursor.putmulti(pairs, append=True)
@@ -105,7 +105,7 @@ def _damaged(error: lmdb.Error) -> OSError:
 
 def drop_keys(folder: Path, dropped: Iterable[bytes]) -> None:
     """Remove keys from a copy that nobody has open."""
-    with _opened_alone(folder) as env:
+    with opened_alone(folder) as env:
         with env.begin(write=True) as txn:
             for key in dropped:
                 txn.delete(key)
@@ -135,7 +135,12 @@ def peek(folder: Path) -> Iterator[Reader]:
 
 
 @contextmanager
-def _opened_alone(folder: Path, *, map_bytes: int = 0) -> Iterator[lmdb.Environment]:
+def opened_alone(folder: Path, *, map_bytes: int = 0) -> Iterator[lmdb.Environment]:
+    """Open a copy that nobody else has open; it is not durable before it is synced.
+
+    Raises:
+        OSError: ENOSPC and the like.
+    """
     try:
         with lmdb.open(
             os.fspath(folder), map_size=map_bytes, lock=False, sync=False, mode=0o600

@@ -24,7 +24,7 @@ from fusefs.store.lmdb_file import Margin, as_os_error
 from fusefs.store.lmdb_pages import page_damages
 from fusefs.store.lmdb_soundness import Soundness
 from fusefs.store.lmdb_transactions import ReadTransaction, WriteTransaction
-from fusefs.store.redo import RedoLog, WriteSet, damaged_log
+from fusefs.store.redo import RedoLog, WriteSet
 from fusefs.store.reserve import ACKNOWLEDGED_BYTES, REMOVALS_BYTES, Reserve
 from fusefs.store.seal import Damaged, seal
 from fusefs.store.sealed_reader import SealedReader
@@ -416,12 +416,7 @@ class LmdbKV:
         if self._lock.try_acquire():
             self.enter_batch()
             self._inside = False
-            lost = self._redo.damage(self._batch_number)
-            if lost:
-                _log.error(
-                    "redo.log is damaged: %d or more of the last changes are lost. What is left "
-                    "of them is in %s.", lost + 1, damaged_log(self._folder)
-                )  # fmt: skip
+            self._redo.set_aside(self._batch_number)
             try:
                 self._reserves_are_held()
                 self.commit()

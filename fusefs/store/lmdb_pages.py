@@ -49,6 +49,7 @@ class Tree(NamedTuple):
     depth: int
     branches: int
     leaves: int
+    entries: int
     root: int
 
 
@@ -121,7 +122,9 @@ def look(file: Path) -> Found:
 
 def damaged(why: object) -> Damaged:
     """Return the error of a file of which `why` tells."""
-    return Damaged(f"the store's file data.mdb ({why})")
+    return Damaged(
+        f"the store's file data.mdb ({why})", "`fusefs doctor` mends it if nothing of it is lost"
+    )
 
 
 def page_damages(folder: Path) -> list[str]:
@@ -142,7 +145,24 @@ def read_metas(fd: int) -> list[Meta]:
     raw = _raw_metas(fd)
     while raw != (again := _raw_metas(fd)):
         raw = again  # one was being written
+    if len(raw) != 2 or len(raw[1]) != len(raw[0]):
+        raise Broken("the meta pages")
     return [_meta(number, page) for number, page in enumerate(raw)]
+
+
+def set_transaction(file: Path, transaction: int) -> None:
+    """Give the newest transaction of a file that nobody has open a later number.
+
+    Args:
+        file: whose transaction before has no mark (see `keys.META_COMMIT`).
+        transaction: it is odd if the present one is, and stands in the mark.
+    """
+    with file.open("r+b") as opened:
+        newest = max(read_metas(opened.fileno()), key=lambda meta: meta.transaction)
+        for number in (transaction, transaction - 1):
+            at = number % 2 * newest.page_size + _PAGE_HEADER + _META.size - _NUMBER.size
+            os.pwrite(opened.fileno(), _NUMBER.pack(number), at)
+        os.fsync(opened.fileno())
 
 
 def _raw_metas(fd: int) -> tuple[bytes, ...]:
@@ -291,9 +311,50 @@ def _check_filled(raw: bytes, number: int, starts: tuple[int, ...], ends: list[i
         raise Broken(f"page {number} has nodes that do not fill it")
 
 
+def repaired(raw: bytes, number: int, *, is_leaf: bool) -> bytes:
+    """Return the page `number` as it was, if the lengths of its nodes are as they were.
+
+    Raises:
+        Broken: they are not.
+    """
+    lower, upper = struct.unpack_from("<HH", raw, 12)
+    count = min(lower, len(raw)) - _PAGE_HEADER >> 1
+    pointers = struct.unpack_from(f"<{max(count, 0)}H", raw, _PAGE_HEADER)
+    for start in (upper, *sorted(pointers)[:1]):
+        starts = _starts(raw, start, is_leaf=is_leaf)
+        if starts:
+            starts.sort(key=lambda at: _key(raw, at))
+            flags, lower = _LEAF if is_leaf else _BRANCH, _PAGE_HEADER + 2 * len(starts)
+            head = _HEADER.pack(number, 0, flags, lower, start)
+            return head + struct.pack(f"<{len(starts)}H", *starts) + raw[lower:]
+    raise Broken(f"page {number} has nodes that do not fill it")
+
+
+def _starts(raw: bytes, at: int, *, is_leaf: bool) -> list[int]:
+    """Return where nodes begin that fill a page from `at` to its end; nothing if none do."""
+    found = []
+    while at <= len(raw) - _NODE.size:
+        found.append(at)
+        low, high, flags, key_size = _NODE.unpack_from(raw, at)
+        size = _NUMBER.size if flags else low | high << 16
+        at += _NODE.size + key_size + (size if is_leaf else 0) + 1 & ~1
+    fits = at == len(raw) and found and found[0] >= _PAGE_HEADER + 2 * len(found)
+    return found if fits else []
+
+
+def _key(raw: bytes, at: int) -> bytes:
+    key_size = _NODE.unpack_from(raw, at)[3]
+    return raw[at + _NODE.size : at + _NODE.size + key_size]
+
+
 def big_page(raw: bytes, node: Node) -> int:
     """Return the first page of the data of a node of the leaf page `raw`."""
     return int(_NUMBER.unpack_from(raw, node.data)[0])
+
+
+def big_pages(meta: Meta, number: int, size: int) -> range:
+    """Return the pages that `size` bytes need from `number` on."""
+    return range(number, number - (-(_PAGE_HEADER + size) // meta.page_size))
 
 
 def check_big(fd: int, meta: Meta, number: int, size: int) -> range:
@@ -303,7 +364,7 @@ def check_big(fd: int, meta: Meta, number: int, size: int) -> range:
         Broken: they were not.
     """
     own, flags, pages = _big_head(fd, meta, number)
-    needed = -(-(_PAGE_HEADER + size) // meta.page_size)
+    needed = len(big_pages(meta, number, size))
     if own != number or flags != _OVERFLOW:
         raise Broken(f"page {number} is another one")
     # There may be more: LMDB does not give back what shorter data left over. What follows the
@@ -326,7 +387,7 @@ def _big_head(fd: int, meta: Meta, number: int) -> tuple[int, int, int]:
 
 
 def read_big(fd: int, meta: Meta, number: int, size: int) -> bytes:
-    """Return data that stands in pages of its own, which were checked."""
+    """Return data that stands in pages of its own."""
     return os.pread(fd, size, number * meta.page_size + _PAGE_HEADER)
 
 
@@ -347,9 +408,9 @@ def _meta(number: int, raw: bytes) -> Meta:
 
 
 def _tree(number: int, fields: tuple[int, ...]) -> Tree:
-    _, _, depth, branches, leaves, _, _, root = fields
+    _, _, depth, branches, leaves, _, entries, root = fields
     if depth > _DEEPEST:
         raise Broken(f"meta page {number} names a tree that is too deep")
     if (depth == 0) != (root == _NO_PAGE):
         raise Broken(f"meta page {number} names a tree without pages")
-    return Tree(depth, branches, leaves, root)
+    return Tree(depth, branches, leaves, entries, root)

@@ -39,7 +39,21 @@ _MOST_BRANCHES = 256
 """Where there are more, they too are looked at when they are come to: opening must not take the
 longer the more there is."""
 _MOST_KEPT = 256
+_TRIES = 20
 _MOST_RANGES = 10_000
+
+
+def first_damage(file: Path) -> str | None:
+    """Return what is wrong with the pages of a file that LMDB need not have open; slow.
+
+    Raises:
+        Damaged: its meta pages are none.
+    """
+    soundness = Soundness(file)
+    try:
+        return soundness.first_damage()
+    finally:
+        soundness.close()
 
 
 class Soundness:
@@ -73,22 +87,50 @@ class Soundness:
         """
         try:
             meta = self._meta(txn)
-            if meta is None:
-                return
-            used, free = _free_pages(self._fd, meta)
-            if meta.main.branches <= _MOST_BRANCHES:
-                branches, leaves = _tree_pages(self._fd, meta, meta.main)
-                used += branches + leaves
-                self.ways_are_sound = True
-            listed = set(free)
-            if len(listed) != len(free):
-                raise Broken("the list of free pages has one twice")
-            if len(set(used)) != len(used):
-                raise Broken("two ways lead to one page")
-            if not listed.isdisjoint(used):
-                raise Broken("a page in use is in the list of free pages")
+            if meta is not None:
+                self._check_free(meta, with_branches=meta.main.branches <= _MOST_BRANCHES)
         except (Broken, struct.error) as error:
             raise damaged(error) from None
+
+    def _check_free(self, meta: Meta, *, with_branches: bool) -> None:
+        used, free = free_pages(self._fd, meta)
+        if with_branches:
+            branches, leaves = _tree_pages(self._fd, meta, meta.main)
+            used += branches + leaves
+            self.ways_are_sound = True
+        listed = set(free)
+        if len(listed) != len(free):
+            raise Broken("the list of free pages has one twice")
+        if len(set(used)) != len(used):
+            raise Broken("two ways lead to one page")
+        if not listed.isdisjoint(used):
+            raise Broken("a page in use is in the list of free pages")
+
+    def first_damage(self, *, free: bool = True) -> str | None:
+        """Return what is wrong with any page; with `free`, of the list of free pages too.
+
+        Raises:
+            Damaged: the meta pages are none.
+        """
+        for _ in range(_TRIES):
+            try:
+                metas = read_metas(self._fd)
+            except Broken as error:
+                raise damaged(error) from None
+            meta = max(metas, key=lambda meta: meta.transaction)
+            try:
+                if free:
+                    self._check_free(meta, with_branches=True)
+                key = b"" if meta.main.depth else BEHIND
+                while key < BEHIND:
+                    key = self._descend(meta, key, delete=False)
+            except (Broken, struct.error) as error:
+                # Others may have written meanwhile, and pages been used again.
+                if read_metas(self._fd) == metas:
+                    return str(error)
+            else:
+                break
+        return None
 
     def until(self, key: bytes, txn: lmdb.Transaction) -> bytes:
         """Make sure that the page where `key` has its place is sound.
@@ -235,8 +277,12 @@ def _tree_pages(fd: int, meta: Meta, tree: Tree) -> tuple[list[int], list[int]]:
 # the process.
 
 
-def _free_pages(fd: int, meta: Meta) -> tuple[list[int], list[int]]:
-    """Return the pages that hold the lists of free pages, and those that they name."""
+def free_pages(fd: int, meta: Meta) -> tuple[list[int], list[int]]:
+    """Return the pages that hold the lists of free pages, and those that they name.
+
+    Raises:
+        Broken: they are not as LMDB writes them.
+    """
     branches, leaves = _tree_pages(fd, meta, meta.free)
     used, free, before = branches + leaves, [], 0
     for number in leaves:
