@@ -23,6 +23,7 @@ from fusefs.store.instance import FORMAT, InstanceError, check_format
 from fusefs.store.kv import Reader, after_prefix
 from fusefs.store.lmdb_file import complete
 from fusefs.store.lmdb_pages import look
+from fusefs.store.lmdb_soundness import Soundness
 from fusefs.store.maintenance import stray_scratches
 from fusefs.store.reserve import RESERVES
 from fusefs.store.scratch import ScratchFiles, scratch_records
@@ -138,12 +139,17 @@ def _reading(folder: Path) -> Iterator[tuple[lmdb.Environment, Reader]]:
     environment = lmdb.open(
         os.fspath(folder), map_size=0, readonly=True, max_readers=1024, readahead=False
     )
+    soundness = Soundness(folder / "data.mdb")
     try:
         with environment.begin(buffers=True) as transaction:
-            txn = SealedReader(transaction, lambda error: Damaged(f"the store ({error})"))
+            soundness.check_free(transaction)
+            txn = SealedReader(
+                transaction, lambda error: Damaged(f"the store ({error})"), soundness
+            )
             check_format(folder, txn)
             yield environment, txn
     finally:
+        soundness.close()
         environment.close()
 
 

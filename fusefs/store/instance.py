@@ -212,7 +212,7 @@ class Instance:
 
     def freeze(self, note: Callable[[Reader], None]) -> FrozenStore:
         """Return the ordered store with all that is acknowledged by now; see `LmdbKV.freeze`."""
-        return FrozenStore(self._lmdb.freeze(note), self._lmdb.sizes()[1])
+        return FrozenStore(*self._lmdb.freeze(note), self._lmdb.sizes()[1])
 
     def _tell_others(self) -> None:
         """Ring for what was committed, or written to scratch files."""

@@ -14,6 +14,8 @@ import lmdb
 from fusefs.store import keys
 from fusefs.store.kv import Reader
 from fusefs.store.lmdb_file import as_os_error
+from fusefs.store.lmdb_pages import BEHIND, look
+from fusefs.store.lmdb_soundness import Soundness
 from fusefs.store.seal import Damaged, seal, unseal
 from fusefs.store.sealed_reader import SealedReader
 
@@ -26,10 +28,11 @@ class FrozenStore:
     Close it soon: as long as it is there, the store's file grows by whatever is written.
     """
 
-    def __init__(self, txn: lmdb.Transaction, map_bytes: int) -> None:
+    def __init__(self, txn: lmdb.Transaction, soundness: Soundness, map_bytes: int) -> None:
         self._txn = txn
+        self._soundness = soundness
         self._map_bytes = map_bytes
-        self.reader: Reader = SealedReader(txn, _damaged)
+        self.reader: Reader = SealedReader(txn, _damaged, soundness)
 
     def __enter__(self) -> Self:
         return self
@@ -38,6 +41,7 @@ class FrozenStore:
         self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
         self._txn.abort()
+        self._soundness.close()
 
     def copy_to(
         self, folder: Path, *, without: bytes, progress: Callable[[int], None]
@@ -55,8 +59,8 @@ class FrozenStore:
             Damaged: what is to be copied is not what was stored.
             OSError: ENOSPC and the like.
         """
-        with _opened_alone(folder, map_bytes=2 * self._map_bytes) as target:
-            for pairs, size in _chunks(self._txn, without):
+        with opened_alone(folder, map_bytes=2 * self._map_bytes) as target:
+            for pairs, size in _chunks(self._txn, self._soundness, without):
                 with target.begin(write=True) as txn, txn.cursor() as cursor:
                     cursor.putmulti(pairs, append=True)
                 progress(size)
@@ -66,14 +70,16 @@ class FrozenStore:
 
 
 def _chunks(
-    txn: lmdb.Transaction, without: bytes
+    txn: lmdb.Transaction, soundness: Soundness, without: bytes
 ) -> Iterator[tuple[list[tuple[bytes, bytes]], int]]:
     """Yield all pairs in order, some at a time, with their size in bytes."""
     pairs: list[tuple[bytes, bytes]] = []
-    size = 0
+    size, sound = 0, b""
     with txn.cursor() as cursor:
         for raw_key, stored in cast("Iterator[tuple[memoryview, memoryview]]", iter(cursor)):
             key = bytes(raw_key)
+            while sound <= key:
+                sound = soundness.until(sound, txn)
             if key.startswith(without) or key == keys.META_COMMIT:
                 continue
             unseal(key, stored)
@@ -82,6 +88,8 @@ def _chunks(
             if size > _CHUNK_BYTES:
                 yield pairs, size
                 pairs, size = [], 0
+    while sound < BEHIND:
+        sound = soundness.until(sound, txn)
     if pairs:
         yield pairs, size
 
@@ -97,7 +105,7 @@ def _damaged(error: lmdb.Error) -> OSError:
 
 def drop_keys(folder: Path, dropped: Iterable[bytes]) -> None:
     """Remove keys from a copy that nobody has open."""
-    with _opened_alone(folder) as env:
+    with opened_alone(folder) as env:
         with env.begin(write=True) as txn:
             for key in dropped:
                 txn.delete(key)
@@ -112,18 +120,27 @@ def peek(folder: Path) -> Iterator[Reader]:
     Raises:
         OSError: it cannot be read, or is damaged (EIO).
     """
+    look(folder / "data.mdb")
+    soundness = Soundness(folder / "data.mdb")
     try:
         with (
             lmdb.open(os.fspath(folder), readonly=True, lock=False, create=False) as env,
             env.begin(buffers=True) as txn,
         ):
-            yield SealedReader(txn, _damaged)
+            yield SealedReader(txn, _damaged, soundness)
     except lmdb.Error as error:
         raise as_os_error(error, folder) from error
+    finally:
+        soundness.close()
 
 
 @contextmanager
-def _opened_alone(folder: Path, *, map_bytes: int = 0) -> Iterator[lmdb.Environment]:
+def opened_alone(folder: Path, *, map_bytes: int = 0) -> Iterator[lmdb.Environment]:
+    """Open a copy that nobody else has open; it is not durable before it is synced.
+
+    Raises:
+        OSError: ENOSPC and the like.
+    """
     try:
         with lmdb.open(
             os.fspath(folder), map_size=map_bytes, lock=False, sync=False, mode=0o600

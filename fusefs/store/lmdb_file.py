@@ -5,6 +5,7 @@ The file is looked at before it is mapped: reading past its end would kill with 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import struct
@@ -12,12 +13,15 @@ from pathlib import Path
 
 import lmdb
 
+from fusefs.store.seal import LONGEST
+
 _PAGE_HEADER = 16
 _META = struct.Struct("<IIQQ" + "IHHQQQQQ" * 2 + "QQ")
 _MAGIC = 0xBEEFC0DE
 _SIZES = (4096, 8192, 16384, 32768, 65536)
 _MOST_UNWRITTEN = 64 << 20
 _FULL_BELOW = 4 << 20
+_MARGIN_BYTES = LONGEST + (1 << 20)
 _DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS)
 
 
@@ -49,6 +53,26 @@ def _needed(fd: int) -> int:
         if fields[0] == _MAGIC and page_size in _SIZES and transaction > newest:
             newest, needed = transaction, (last_page + 1) * page_size
     return needed
+
+
+class Margin:
+    """Lets a file end well behind its last page.
+
+    A damaged length or offset in a page makes LMDB look behind that page: zeros there are
+    an error that can be told, the end of the file would be the end of the process.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._bytes = 0
+
+    def keep(self, used: int) -> None:
+        """Make the file longer if need be, of which `used` bytes are pages."""
+        if used + _MARGIN_BYTES > self._bytes:
+            self._bytes = used + 2 * _MARGIN_BYTES
+            with contextlib.suppress(OSError):
+                if os.stat(self._file).st_size < self._bytes:
+                    os.truncate(self._file, self._bytes)
 
 
 def as_os_error(error: lmdb.Error, folder: Path) -> OSError:

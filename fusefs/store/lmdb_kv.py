@@ -9,7 +9,6 @@ open batch, which `commit` makes durable a few milliseconds later.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import time
@@ -21,12 +20,13 @@ import lmdb
 
 from fusefs.store import keys
 from fusefs.store.kv import Reader
-from fusefs.store.lmdb_file import as_os_error
+from fusefs.store.lmdb_file import Margin, as_os_error
 from fusefs.store.lmdb_pages import page_damages
+from fusefs.store.lmdb_soundness import Soundness
 from fusefs.store.lmdb_transactions import ReadTransaction, WriteTransaction
-from fusefs.store.redo import RedoLog, WriteSet, damaged_log
+from fusefs.store.redo import RedoLog, WriteSet
 from fusefs.store.reserve import ACKNOWLEDGED_BYTES, REMOVALS_BYTES, Reserve
-from fusefs.store.seal import LONGEST, Damaged, seal
+from fusefs.store.seal import Damaged, seal
 from fusefs.store.sealed_reader import SealedReader
 from fusefs.store.writer_lock import WriterLock
 
@@ -41,7 +41,6 @@ _LONGEST_BATCH_ALONE = 0.1
 _BATCH_BYTES = 4 << 20
 _LAZY_SECONDS = 1.0
 _WALKS = 3
-_MARGIN_BYTES = LONGEST + (1 << 20)
 
 
 class LmdbKV:
@@ -67,6 +66,9 @@ class LmdbKV:
             process: the id of this process.
             on_wait: called with the id of another process before its batch is waited for.
             map_bytes: first size of the memory map; it grows by itself.
+
+        Raises:
+            Damaged: the file's pages do not hang together.
         """
         identity = os.path.realpath(folder)
         kv = cls._opened.get(identity)
@@ -74,7 +76,13 @@ class LmdbKV:
             kv = cls(folder, process=process, on_wait=on_wait, map_bytes=map_bytes)
             cls._opened[identity] = kv
             kv._identity = identity
-            kv._replay()
+            try:
+                with kv._env.begin() as txn:
+                    kv.soundness.check_free(txn)
+                kv._replay()
+            except BaseException:
+                kv._close()
+                raise
         kv._users += 1
         kv._deferred = kv._deferred or deferred
         return kv
@@ -91,6 +99,7 @@ class LmdbKV:
         if self._env.info()["map_size"] < map_bytes:
             self._env.set_mapsize(map_bytes)
         self._env.reader_check()
+        self.soundness = Soundness(folder / "data.mdb")
         self._redo = RedoLog(folder / "redo.log")
         self._lock = WriterLock(
             folder / "writer.lock", process=process, on_wait=on_wait, deadline=_WRITER_DEADLINE
@@ -98,7 +107,7 @@ class LmdbKV:
         self._reserve = Reserve(folder / "reserve", ACKNOWLEDGED_BYTES)
         self._removals = Reserve(folder / "reserve-for-removals", REMOVALS_BYTES)
         self._folder = folder
-        self._file_bytes = 0
+        self._margin = Margin(folder / "data.mdb")
         self._identity = ""
         self._users = 0
         self._deferred = False
@@ -128,12 +137,11 @@ class LmdbKV:
                 self._close()
 
     def _close(self) -> None:
-        if self.batch is not None:
-            self.batch.abort()
-            self.batch = None
+        self._drop_batch()
         del self._opened[self._identity]
         self._lock.close()
         self._redo.close()
+        self.soundness.close()
         self._env.close()
 
     def read(self) -> ReadTransaction:
@@ -183,7 +191,8 @@ class LmdbKV:
             except lmdb.Error as error:
                 self._commit_again(self._as_os_error(error), freeing=freeing, doomed=doomed)
             self._commit_seconds = time.monotonic() - began
-            self._keep_margin()
+            # With the writer lock held: nobody else lets the file grow.
+            self._margin.keep(self.sizes()[0])
             self._redo.reset()
             self._batch_writes.clear()
             self._batch_bytes = 0
@@ -191,19 +200,6 @@ class LmdbKV:
             for tell in self.on_commit:
                 tell()
         self._lock.release()
-
-    def _keep_margin(self) -> None:
-        """Let the file, with the writer lock held, end well behind its last page.
-
-        A damaged length or offset in a page makes LMDB look behind that page: zeros there are
-        an error that can be told, the end of the file would be the end of the process.
-        """
-        used = self.sizes()[0]
-        if used + _MARGIN_BYTES > self._file_bytes:
-            self._file_bytes = used + 2 * _MARGIN_BYTES
-            with contextlib.suppress(OSError):
-                if os.stat(self._folder / "data.mdb").st_size < self._file_bytes:
-                    os.truncate(self._folder / "data.mdb", self._file_bytes)
 
     def damages(self) -> list[str]:
         """Return what is damaged in the file: its pages, then the values that can be reached."""
@@ -226,11 +222,14 @@ class LmdbKV:
         info, stat = self._env.info(), self._env.stat()
         return (info["last_pgno"] + 1) * stat["psize"], info["map_size"]
 
-    def freeze(self, note: Callable[[Reader], None]) -> lmdb.Transaction:
+    def freeze(self, note: Callable[[Reader], None]) -> tuple[lmdb.Transaction, Soundness]:
         """Begin a snapshot of everything that is acknowledged by now, in any process.
 
         Args:
             note: called with the snapshot while nobody else can write; it must be quick.
+
+        Returns:
+            The snapshot, and what tells whether its pages are sound.
 
         Raises:
             TimeoutError: another process kept the writer lock past the deadline.
@@ -243,12 +242,14 @@ class LmdbKV:
                 # Where a process died, its mutations were replayed: they must be committed first.
                 if not self._batch_writes:
                     snapshot = self.begin(write=False)
+                    soundness = Soundness(self._folder / "data.mdb", only=snapshot)
                     try:
-                        note(SealedReader(snapshot, self.reading_failed))
+                        note(SealedReader(snapshot, self.reading_failed, soundness))
                     except BaseException:
                         snapshot.abort()
+                        soundness.close()
                         raise
-                    return snapshot
+                    return snapshot, soundness
             finally:
                 self._inside = False
                 self.commit()
@@ -289,7 +290,11 @@ class LmdbKV:
             self.batch = self.begin(write=True)
             self._batch_number = self.batch.id()
             self._lazy_until = time.monotonic() + _LAZY_SECONDS
-            self._recover()
+            try:
+                self._recover(self.batch)
+            except BaseException:
+                self._drop_batch()  # the redo log keeps what it is about
+                raise
         self._inside = True
         return self.batch
 
@@ -300,6 +305,8 @@ class LmdbKV:
             OSError: the disk refused; nothing of `writes` is left.
         """
         self._inside = False
+        assert self.batch is not None
+        self.soundness.check_writes(writes, self.batch)
         if writes and not lazy:
             self._lazy_until = 0.0
         if not self._deferred or not self._reserves_are_held():
@@ -389,9 +396,17 @@ class LmdbKV:
         if acknowledged:
             self._reopen_batch()
         else:
-            self._batch_bytes = 0
-            self._lock.release()
+            self._drop_batch()
         raise error
+
+    def _drop_batch(self) -> None:
+        """Let go of the open batch, of which nothing was acknowledged by this process."""
+        if self.batch is not None:
+            self.batch.abort()
+            self.batch = None
+        self._batch_writes.clear()
+        self._batch_bytes = 0
+        self._lock.release()
 
     def _replay(self) -> None:
         """At opening: store what a process that died left in the redo log, if none writes now.
@@ -401,21 +416,17 @@ class LmdbKV:
         if self._lock.try_acquire():
             self.enter_batch()
             self._inside = False
-            lost = self._redo.damage(self._batch_number)
-            if lost:
-                _log.error(
-                    "redo.log is damaged: %d or more of the last changes are lost. What is left "
-                    "of them is in %s.", lost + 1, damaged_log(self._folder)
-                )  # fmt: skip
+            self._redo.set_aside(self._batch_number)
             try:
                 self._reserves_are_held()
                 self.commit()
             except OSError as error:
                 _log.warning("cannot store what the last process left: %s", error.strerror)
 
-    def _recover(self) -> None:
+    def _recover(self, batch: lmdb.Transaction) -> None:
         """Replay what a process that died left in the redo log."""
         for writes in self._redo.mutations(self._batch_number):
+            self.soundness.check_writes(writes, batch)
             self._apply(writes)
             self.recovered = True
 

@@ -28,9 +28,9 @@ class ReadTransaction:
     def __enter__(self) -> SealedReader:
         batch = self._kv.batch
         if batch is not None:
-            return SealedReader(batch, self._kv.reading_failed)
+            return SealedReader(batch, self._kv.reading_failed, self._kv.soundness)
         self._own = self._kv.begin(write=False)
-        return SealedReader(self._own, self._kv.reading_failed)
+        return SealedReader(self._own, self._kv.reading_failed, self._kv.soundness)
 
     def __exit__(self, *exc: object) -> None:
         if self._own is not None:
@@ -49,7 +49,8 @@ class WriteTransaction:
         self.writes: dict[bytes, bytes | None] = {}
 
     def __enter__(self) -> Self:
-        self._reader = SealedReader(self._kv.enter_batch(), self._kv.reading_failed)
+        kv = self._kv
+        self._reader = SealedReader(kv.enter_batch(), kv.reading_failed, kv.soundness)
         return self
 
     def __exit__(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,8 +12,11 @@ from fusefs.store import orphans
 from fusefs.store.findings import Fault, Finding, Verdict, human_size
 from fusefs.store.inspection import PATIENCE, Condition, Left, grace, inspect
 from fusefs.store.instance import Instance
+from fusefs.store.lmdb_rebuild import rebuild
+from fusefs.store.lmdb_soundness import first_damage
 from fusefs.store.maintenance import QUIET, publish_abandoned, sweep_strays
 from fusefs.store.reserve import ACKNOWLEDGED_BYTES, REMOVALS_BYTES
+from fusefs.store.upgrades import InUse
 
 FULL_BELOW = ACKNOWLEDGED_BYTES + REMOVALS_BYTES
 """Free bytes of a disk that is full: the reserves could not be had a second time."""
@@ -22,6 +26,8 @@ _ROOM_LEFT = 8
 
 _MAKE_ROOM = "make room on the disk: fusefs trash empty, fusefs gc"
 _NOT_KEPT = "this file system cannot keep space back; a full disk may refuse what was acknowledged"
+_UNMOUNT = "unmount its views (fusefs mounts lists them), then do this again"
+_RESTORE = "restore it from a backup: fusefs restore"
 _SEE_WRITER = "see who keeps the writer lock"
 
 Progress = Callable[[str], None]
@@ -41,6 +47,9 @@ def examine(
         InstanceError: it is none, or cannot be used.
     """
     progress("looking at the instance")
+    pages = list(_mend_pages(folder, progress, dry_run=dry_run))
+    if not all(finding.verdict.well for finding in pages):
+        return pages
     before = inspect(folder)
     faults = {fault.name: fault for fault in _faults(before)}
     if dry_run:
@@ -48,7 +57,7 @@ def examine(
     failed = _mend(folder, before, faults, progress) if faults else {}
     after = inspect(folder) if faults else before
     remaining = {fault.name: fault for fault in _faults(after)}
-    findings = []
+    findings = pages
     for name, fault in faults.items():
         if name not in remaining:
             findings.append(fault.mended())
@@ -57,6 +66,32 @@ def examine(
         else:
             findings.append(remaining[name].remains(failed.get(name, ""), _remedy(name)))
     return findings + list(_others(after, faults))
+
+
+def _mend_pages(folder: Path, progress: Progress, *, dry_run: bool) -> Iterator[Finding]:
+    """Look at the pages of the store's file, without which nothing else can be looked at."""
+    try:
+        wrong = first_damage(folder / "data.mdb")
+    except OSError:
+        return  # `inspect` says what it is
+    if wrong is None:
+        return
+    fault = Fault(
+        "pages", f"the store's file data.mdb is damaged ({wrong})",
+        "built anew, and nothing is lost; the old file is data.mdb.damaged"
+    )  # fmt: skip
+    if dry_run:
+        yield fault.to_mend()
+        return
+    try:
+        rebuild(folder, progress)
+    except InUse:
+        yield fault.remains("other programs have the instance open", _UNMOUNT)
+    except OSError as error:
+        remedy = _RESTORE if error.errno == errno.EIO else _MAKE_ROOM
+        yield fault.remains(error.strerror or str(error), remedy)
+    else:
+        yield fault.mended()
 
 
 def _faults(found: Condition) -> Iterator[Fault]:

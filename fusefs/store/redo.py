@@ -13,6 +13,7 @@ told by their number and ignored.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import struct
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,8 @@ from zlib import crc32
 
 WriteSet = Mapping[bytes, bytes | None]
 """Keys to new values; None deletes."""
+
+_log = logging.getLogger(__name__)
 
 _HEADER = struct.Struct("<IIQ")
 _ITEM = struct.Struct("<Hi")
@@ -113,15 +116,15 @@ class RedoLog:
             self._end += _HEADER.size + len(payload)
             yield _decode(payload)
 
-    def damage(self, batch: int) -> int:
-        """Return how many intact records of `batch` stand behind one that is not.
+    def set_aside(self, batch: int) -> None:
+        """Set aside what stands of `batch` behind a record that is not intact.
 
-        They are set aside in the file ``redo.damaged``, and in the log they are no more: what
-        they build on is lost. To be asked when `mutations` has come to its end.
+        It goes to the file ``redo.damaged``, which is logged, and in the log it is no more: what
+        it builds on is lost. To be called when `mutations` has come to its end.
         """
         header = os.pread(self._fd, _HEADER.size, self._end)
         if not header.strip(b"\0") or self._is_older(header, batch):
-            return 0
+            return
         log = os.pread(self._fd, os.fstat(self._fd).st_size - self._end, self._end)
         found = 0
         at = log.find(struct.pack("<Q", batch), 1)
@@ -131,13 +134,17 @@ class RedoLog:
             found += payload is not None
             at = log.find(struct.pack("<Q", batch), at + (len(payload) if payload else 1))
         if found:
-            with open(f"{self._path}.tmp", "wb") as aside:
-                aside.write(log.rstrip(b"\0"))
-                os.fsync(aside.fileno())
-            os.rename(f"{self._path}.tmp", damaged_log(self._path.parent))
+            aside = damaged_log(self._path.parent)
+            with open(f"{self._path}.tmp", "wb") as file:
+                file.write(log.rstrip(b"\0"))
+                os.fsync(file.fileno())
+            os.rename(f"{self._path}.tmp", aside)
+            _log.error(
+                "redo.log is damaged: %d or more of the last changes are lost. What is left "
+                "of them is in %s.", found + 1, aside
+            )  # fmt: skip
             os.ftruncate(self._fd, self._end)
             self._keep_blocks()
-        return found
 
     def _is_older(self, header: bytes, batch: int) -> bool:
         """Tell whether an intact record of an older batch stands at the end of this one."""

@@ -39,8 +39,8 @@ _NAMES = {
 class Damaged(OSError):
     """What is stored is not what was written. `errno` is EIO; the text says where."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(errno.EIO, f"{what} is damaged (`fusefs check` says what else is)")
+    def __init__(self, what: str, remedy: str = "`fusefs check` says what else is") -> None:
+        super().__init__(errno.EIO, f"{what} is damaged ({remedy})")
 
 
 def describe(key: bytes) -> str:

@@ -1,8 +1,8 @@
 """Reading an LMDB transaction without trust in its file.
 
-Every value is held against its seal. That a key is *not* there is an answer as well, and a bit
-turned in a page above could bring it about: so the keys on both sides must be whole, in order,
-and each other's neighbours on a second way down the tree.
+Every value is held against its seal. That a key is *not* there is an answer as well, and a turned
+bit could bring it about: so the page where it would be must be sound, the keys on both sides must
+be whole, in order, and each other's neighbours on a second way down the tree.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import cast
 
 import lmdb
 
+from fusefs.store.lmdb_pages import BEHIND
+from fusefs.store.lmdb_soundness import Soundness
 from fusefs.store.seal import Damaged, check_key, describe, unseal
 
 _SELF_PROVING = (b"c", b"b")
@@ -23,22 +25,36 @@ _Pair = tuple[memoryview, memoryview]
 class SealedReader:
     """A reader (see `fusefs.store.kv.Reader`) over a transaction that gives buffers."""
 
-    __slots__ = ("_failed", "_get", "_txn")
+    __slots__ = ("_failed", "_get", "_soundness", "_txn")
 
     def __init__(
-        self, txn: lmdb.Transaction, failed: Callable[[lmdb.Error], OSError]
+        self,
+        txn: lmdb.Transaction,
+        failed: Callable[[lmdb.Error], OSError],
+        soundness: Soundness | None,
     ) -> None:
-        """Read `txn`; `failed` makes of LMDB's errors what is raised."""
+        """Read `txn`.
+
+        Args:
+            txn: of a file that was looked at.
+            failed: makes of LMDB's errors what is raised.
+            soundness: what is known of the file's pages; None where all of them were verified.
+        """
         self._txn = txn
         self._get = cast("Callable[[bytes], memoryview | None]", txn.get)
         self._failed = failed
+        self._soundness = soundness
 
     def get(self, key: bytes) -> bytes | None:
+        soundness = self._soundness
+        if soundness is not None and not soundness.ways_are_sound:
+            soundness.until(key, self._txn)
         try:
             stored = self._get(key)
             if stored is not None:
                 return unseal(key, stored)
             if key[:1] not in _SELF_PROVING:
+                self._sound_until(key)
                 with self._txn.cursor() as cursor:
                     _seek(cursor, key, absent=True)
         except lmdb.Error as error:
@@ -48,6 +64,7 @@ class SealedReader:
     def range(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         if start >= end:
             return
+        sound = self._sound_until(start)
         try:
             with self._txn.cursor() as cursor:
                 before, found = _seek(cursor, start)
@@ -56,10 +73,14 @@ class SealedReader:
                         key = bytes(raw_key)
                         if before is not None and key <= before:
                             raise Damaged(describe(key))
+                        while sound <= key and sound < end:
+                            sound = self._sound_until(sound)
                         if key >= end:
                             break
                         before = key
                         yield key, unseal(key, stored)
+                while sound < end:
+                    sound = self._sound_until(sound)
                 if _seek(cursor, end)[0] != before:
                     raise Damaged(describe(end))
         except lmdb.Error as error:
@@ -69,6 +90,9 @@ class SealedReader:
         try:
             with self._txn.cursor() as cursor:
                 before, _ = _seek(cursor, end)
+                sound = self._sound_until(start if before is None else max(start, before))
+                while sound < end:
+                    sound = self._sound_until(sound)
                 if before is None or before < start:
                     return None
                 stored = self._get(before)
@@ -77,6 +101,9 @@ class SealedReader:
                 return before, unseal(before, stored)
         except lmdb.Error as error:
             raise self._failed(error) from error
+
+    def _sound_until(self, key: bytes) -> bytes:
+        return BEHIND if self._soundness is None else self._soundness.until(key, self._txn)
 
     def damages(self) -> Iterator[str]:
         """Yield what is damaged of all that is stored, as far as it can be reached."""

@@ -65,7 +65,7 @@ def upgrade(folder: Path, progress: Progress) -> None:
         Damaged: its file is damaged, and nothing was changed.
         OSError: the disk refused; what was done stays, and the next open goes on.
     """
-    with _alone(folder, progress):
+    with alone(folder, progress):
         found = look(folder / "data.mdb")
         if found.format == FORMAT and not found.upgrading:
             return
@@ -90,14 +90,18 @@ def upgrade(folder: Path, progress: Progress) -> None:
 
 
 @contextmanager
-def _alone(folder: Path, progress: Progress) -> Iterator[None]:
-    """Hold what keeps others from writing, and other upgrades from beginning."""
+def alone(folder: Path, progress: Progress) -> Iterator[None]:
+    """Hold what keeps others from writing, and from changing the file as a whole.
+
+    Raises:
+        InUse: another process has the instance open.
+    """
     fd = os.open(folder / "upgrade.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            progress(f"Another process upgrades {folder}; waiting for it.")
+            progress(f"Another process upgrades or mends {folder}; waiting for it.")
             fcntl.flock(fd, fcntl.LOCK_EX)
         _check_unused(folder)
         lock = WriterLock(
@@ -163,7 +167,7 @@ class _ToFormat2:
                             txn.delete(key)
                         else:
                             txn.put(key, value)
-                log.damage(number)
+                log.set_aside(number)
         finally:
             log.close()
 
