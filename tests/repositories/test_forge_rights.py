@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import trio
 
+from fusefs.contract.errors import NotFound
 from fusefs.contract.levels import Level
 from fusefs.contract.paths import resolve
 from fusefs.contract.sessions import SessionSpec
@@ -147,10 +148,38 @@ def test_unknown_rights_are_for_reading(tmp_path, remote):
         spec = instance.mounts.all()[resolve("/project")]
         assert Session(instance, everything).stat("/project").level == Level.COMMIT
         rights.forget(instance, spec)
+        remote.url.rename(tmp_path / "elsewhere.git")
         assert Session(instance, everything).stat("/project").level == Level.RO
         assert Session(instance).stat("/project").level == Level.COMMIT
+        (tmp_path / "elsewhere.git").rename(remote.url)
         rights.refresh(instance, [spec])
         assert Session(instance, everything).stat("/project").level == Level.COMMIT
+
+
+def test_a_session_in_python_asks(tmp_path, remote, monkeypatch):
+    """When it begins, and while it goes on, if nobody asked for a minute."""
+    away = tmp_path / "elsewhere.git"
+    with Instance.init(tmp_path / "instance") as instance:
+        add(instance, str(remote.url), resolve("/project"))
+        spec = instance.sessions.put(SessionSpec("s", grants={(): Level.COMMIT}), "-")
+        lasting = Session(instance, spec)
+        remote.url.rename(away)
+        remote.url.mkdir()  # an answer: that is no repository
+        assert Session(instance, spec).exists("/project")  # the last one is new enough
+        assert lasting.exists("/project")
+        monkeypatch.setattr("fusefs.session.caps.due", lambda _: instance.mounts.all().values())
+        with pytest.raises(NotFound):
+            Session(instance, spec).stat("/project")
+        with pytest.raises(NotFound):
+            lasting.stat("/project/README")
+        remote.url.rmdir()
+        away.rename(remote.url)
+        monkeypatch.setattr("fusefs.session.session.FRESH_SECONDS", 0.0)
+        lasting = Session(instance, spec)
+        assert lasting.stat("/project/README").level == Level.COMMIT
+        (remote.url / "HEAD").rename(remote.url / "HEAD.away")
+        with pytest.raises(NotFound):
+            lasting.stat("/project/README")
 
 
 def test_a_daemon_asks_by_itself(tmp_path, remote):
