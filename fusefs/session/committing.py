@@ -9,9 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path as HostPath
 
-from fusefs.contract.errors import InvalidArgument, NotCommitted, NothingStaged
+from fusefs.contract.errors import (
+    ContractError,
+    InvalidArgument,
+    NotCommitted,
+    NothingStaged,
+    ReadOnly,
+)
 from fusefs.contract.levels import Level
-from fusefs.contract.paths import Path, is_at_or_below
+from fusefs.contract.paths import Path, is_at_or_below, render
 from fusefs.contract.sessions import OPERATOR
 from fusefs.forge.credentials import find
 from fusefs.forge.errors import ForgeError, Moved
@@ -65,6 +71,7 @@ def commit(repository: Repository, message: str, paths: Sequence[Path] = ()) -> 
 
     Raises:
         NotCommitted: the session may stage but not commit a path that was named, or all there is.
+        ReadOnly: it may not even stage it.
         NothingStaged: nothing is staged.
         InvalidArgument: there is no message.
         Moved: the branch has commits that the working copy does not build on.
@@ -155,10 +162,19 @@ def _chosen(repository: Repository, tops: Sequence[Path], *, named: bool) -> lis
         below = [item for item in changes if is_at_or_below(item.path, top)]
         refused = [item for item in below if item not in allowed]
         if refused and (named or not allowed):
-            raise NotCommitted(repository.absolute(refused[0].path))
+            raise _refusal(repository, refused[0].path)
         if repository.level(top) < Level.COMMIT and not below:
-            raise NotCommitted(repository.absolute(top))
+            raise _refusal(repository, top)
     return allowed + _making_way(repository, allowed, everything)
+
+
+def _refusal(repository: Repository, path: Path) -> ContractError:
+    """Return why the session may not commit a path: it may change it, read it, or not even that."""
+    full = (*repository.mount, *path)
+    cursor = repository.session.view.rules.cursor(full)
+    if not cursor.visible:
+        return cursor.unseen(full)
+    return (NotCommitted if cursor.level >= Level.STAGE else ReadOnly)(render(full))
 
 
 def _making_way(

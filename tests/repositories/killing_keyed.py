@@ -185,8 +185,9 @@ class KillKeyed:
         with Instance.open(self._folder) as instance:
             if problems := check(instance).problems:
                 raise Found("\n".join(problems))
-        for folder in (self._clone, self._source):
-            git(folder, "fsck", "--strict", "--no-dangling")
+        # The git of a process that was killed may be at work yet, and what is half there of it is
+        # no fault.
+        until(lambda: _is_whole(self._clone) and _is_whole(self._source))
         found = self._seen()
         until(lambda: _shows(self._proj, found))
         return found
@@ -351,6 +352,14 @@ def _fill(top: Path) -> None:
 
 def _is_over(pid: int) -> bool:
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _is_whole(repository: Path) -> bool:
+    done = subprocess.run(
+        ["git", "fsck", "--strict", "--no-dangling"], cwd=repository, capture_output=True,
+        check=False,
+    )  # fmt: skip
+    return done.returncode == 0
 
 
 def _shows(top: Path, files: dict[bytes, object]) -> bool:

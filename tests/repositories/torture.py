@@ -15,7 +15,6 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.mount.killing import Found
 from tests.repositories.killing_keyed import ACTIONS, KillKeyed
 from tests.repositories.racing import Race
 
@@ -47,7 +46,7 @@ def main() -> int:
             tell(f"{action}: {killed.kills.get(action, 0)} of {given.rounds} killed")
         for action in _STEPPED:
             tell(f"{action}: killed at each of {killed.steps(action)} steps")
-    except Found as error:
+    except AssertionError as error:
         print(f"Seed {given.seed} found:\n{error}\nThe instance: {folder}")
         return 1
     finally:
