@@ -20,7 +20,7 @@ from fusefs.contract.levels import Level
 from fusefs.contract.paths import Path, is_at_or_below, render
 from fusefs.contract.sessions import OPERATOR
 from fusefs.forge.credentials import find
-from fusefs.forge.errors import ForgeError, Moved
+from fusefs.forge.errors import ForgeError, HistoryLost, Moved, Refused
 from fusefs.forge.git_process import Watch
 from fusefs.forge.transport import Transport
 from fusefs.forge.urls import parse
@@ -262,16 +262,31 @@ def _own_author(repository: Repository) -> tuple[str, str]:
     return getpass.getuser(), f"{getpass.getuser()}@localhost"
 
 
-def _push(repository: Repository, prepared: Prepared, watch: Watch) -> None:
-    spec, made = repository.spec, prepared.done
+def transport(repository: Repository, watch: Watch | None = None) -> Transport:
+    """Return the way to a repository's remote."""
+    spec = repository.spec
     remote = parse(spec.url)
-    transport = Transport(remote, spec.forge, find(remote, spec.forge), watch=watch)
+    return Transport(remote, spec.forge, find(remote, spec.forge), watch=watch or Watch())
+
+
+def _push(repository: Repository, prepared: Prepared, watch: Watch) -> None:
+    spec, made, where = repository.spec, prepared.done, repository.absolute(())
     folder = HostPath(repository.instance.mounts.folder(spec))
     try:
-        transport.push(folder, made.commit, made.branch, prepared.base)
+        transport(repository, watch).push(folder, made.commit, made.branch, prepared.base)
     except Moved:
         raise Moved(
             f"Not committed: {made.branch} has moved on since this working copy began; the "
-            f"changes stay staged. To take them in: fusefs sync {repository.absolute(())}"
+            f"changes stay staged. To take them in: fusefs sync {where}"
         ) from None
+    except HistoryLost:
+        raise HistoryLost(
+            f"The branch {made.branch} is gone from {spec.url}. To go on with another one: "
+            f"fusefs switch BRANCH {where}. To make one: fusefs branch NAME {where}"
+        ) from None
+    except Refused as error:
+        error.text += (
+            f"\nTo propose it instead: fusefs branch NAME {where}, commit, fusefs pr create {where}"
+        )
+        raise
     repository.tree.objects.note_branch(made.branch, bytes.fromhex(made.commit))

@@ -303,7 +303,7 @@ class RepositoryObjects:
         """
         reference = self.repository.references.get(_BRANCHES + name)
         if reference is None:
-            raise OSError(errno.ENOENT, f"the repository has no branch {name}")
+            raise OSError(errno.ENOENT, f"the repository has no branch {name} any more")
         return reference.peel(pygit2.Commit).id.raw
 
     def is_in_history(self, commit: bytes, tip: bytes) -> bool:
