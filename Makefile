@@ -14,12 +14,13 @@ LIBRARY := $(PREFIX)/lib/fusefs
 COMPLETIONS := $(SHARE)/bash-completion/completions/fusefs $(SHARE)/zsh/site-functions/_fusefs \
 	$(SHARE)/fish/vendor_completions.d/fusefs.fish
 
-.PHONY: help setup demo test torture lint bench install uninstall clean
+.PHONY: help setup demo test torture torture-repositories lint bench install uninstall clean
 
 help:
 	@echo "make demo    show the access rules at work on two mounted sessions"
 	@echo "make test    run every test"
 	@echo "make torture kill mounts under load for 100 rounds, look what is lost (takes minutes)"
+	@echo "make torture-repositories  race commits, kill commits, syncs and merges (takes minutes)"
 	@echo "make lint    ruff, mypy --strict, and the import rule of the rooms"
 	@echo "make bench   compare with a plain directory, bindfs and plain pyfuse3 (takes long)"
 	@echo "make setup   install what is missing, make $(VENV)"
@@ -56,6 +57,11 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_architecture.py
+
+# Two sessions race commits, and commands are killed at random moments and at each step: takes
+# near ten minutes. `--commits N` and `--rounds N` in TORTURE make it shorter or longer.
+torture-repositories: setup
+	@$(BIN)/python -m tests.repositories.torture $(TORTURE)
 
 # Run as root: only root can make a plain directory cold. BENCH holds options, for example
 # `make bench BENCH="--scale 0.1 --rounds 1"`.

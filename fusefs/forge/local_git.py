@@ -1,7 +1,7 @@
 """What the local forge does in a bare repository: branches, tags and merges, with no working tree.
 
-A ref is moved by compare-and-swap: libgit2 takes the ref's lock file and compares (as git does), so
-pushes and other processes are safe to have at the same time.
+A ref is moved by compare-and-swap, under its lock file, so pushes and other processes are safe to
+have at the same time.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from fusefs.forge.errors import (
     Moved,
     Refused,
 )
+from fusefs.forge.git_process import run
 from fusefs.forge.model import Method, Tag
 
 
@@ -90,7 +91,7 @@ def make_branch(repository: pygit2.Repository, name: str, commit: str) -> None:
         repository.create_reference(f"refs/heads/{name}", found.id, False)
     except (pygit2.AlreadyExistsError, ValueError):
         raise AlreadyThere(f"There is a branch {name} already. Take another name.") from None
-    except pygit2.GitError as error:
+    except (pygit2.GitError, OSError) as error:
         if _blocked(repository, f"refs/heads/{name}"):
             raise AlreadyThere(
                 f"No branch can be called {name} beside the present ones: "
@@ -203,21 +204,16 @@ def _tree(repository: pygit2.Repository, index: pygit2.Index) -> pygit2.Oid:
 
 
 def move_branch(repository: pygit2.Repository, name: str, old: str, new: str, why: str) -> None:
-    """Move a branch from `old` to `new`. Raises: Moved: it was not at `old`."""
-    moved = Moved(f"{name} has just been moved by somebody else. Try again.")
-    try:
-        ref = repository.lookup_reference(f"refs/heads/{name}")
-    except KeyError:
-        raise moved from None
-    if str(ref.target) != old:
-        raise moved
-    try:
-        ref.set_target(new, why)
-    except pygit2.GitError as error:
-        # The lock file is another's at this moment, or the value changed since it was read.
-        if "lock" in str(error) or "match" in str(error):
-            raise moved from None
-        raise
+    """Move a branch from `old` to `new`, by git itself: killed in between, libgit2 would leave a
+    lock file that nobody may push past. Raises: Moved: it was not at `old`."""
+    output = run(
+        ["update-ref", "-m", why, f"refs/heads/{name}", new, old], repository=Path(repository.path)
+    )
+    if output.status == 0:
+        return
+    if "cannot lock ref" in output.err:
+        raise Moved(f"{name} has just been moved by somebody else. Try again.\n{output.err}")
+    raise OSError(None, output.err)
 
 
 def _signature(author: Author) -> pygit2.Signature:

@@ -9,6 +9,7 @@ is cut off changes nothing, and none loses anything.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,6 +35,7 @@ from fusefs.forge.git_process import Limits, Output, Watch, run
 from fusefs.forge.local_git import opened
 from fusefs.forge.locks import locked
 from fusefs.forge.names import check_commit, check_ref_name
+from fusefs.forge.ref_locks import past_locks
 from fusefs.forge.urls import Remote
 
 _INCOMING = "refs/fusefs/incoming/"
@@ -42,6 +44,7 @@ _BRANCHES = "refs/remotes/origin/"
 _TAGS = "refs/tags/"
 
 _NO_OBJECT = "0" * 40
+_LOCKED = re.compile(r"cannot lock ref|\.lock': File exists")
 
 _DEFINITE = (Refused, AuthenticationFailed, Forbidden, Missing, AlreadyThere)
 """What says for sure that nothing was pushed."""
@@ -145,34 +148,22 @@ class Transport:
             return self._fetch(repository)
 
     def _fetch(self, repository: Path) -> Moves:
-        self._git(
-            [
-                "fetch",
-                "--prune",
-                "--no-tags",
-                "--progress",
-                "--no-write-fetch-head",
-                "--",
-                self.remote.url,
-                f"+refs/heads/*:{_INCOMING}heads/*",
-                f"+refs/tags/*:{_INCOMING}tags/*",
-            ],
-            "fetch from it",
-            repository,
-        )
         with opened(repository) as opened_repository:
-            moves = _moves(opened_repository)
-        kept = sorted({str(moves.refs[name][0]) for name in moves.rewritten})
-        # First what goes: a branch may have become a folder of branches.
-        gone = [f"delete {name} {old}" for name, (old, new) in moves.refs.items() if new is None]
-        come = [
-            f"update {name} {new} {old or _NO_OBJECT}"
-            for name, (old, new) in moves.refs.items()
-            if new is not None
+            before = _here(opened_repository)
+        arguments = [
+            "fetch",
+            "--prune",
+            "--no-tags",
+            "--progress",
+            "--no-write-fetch-head",
+            "--",
+            self.remote.url,
+            f"+refs/heads/*:{_INCOMING}heads/*",
+            f"+refs/tags/*:{_INCOMING}tags/*",
         ]
-        _move_refs(repository, [f"update {_KEPT}{old} {old}" for old in kept] + gone)
-        _move_refs(repository, come)
-        return moves
+        past_locks(repository, lambda: self._git(arguments, "fetch from it", repository), Moved)
+        gone: dict[str, tuple[str | None, str | None]] = {}
+        return past_locks(repository, lambda: _take_over(repository, before, gone), Moved)
 
     def push(self, repository: Path, commit: str, branch: str, expected: str | None) -> None:
         """Move a branch of the remote from `expected` (None: not there) to `commit`.
@@ -265,8 +256,8 @@ class Transport:
             limits=self.limits,
             watch=self.watch,
         )
-        if output.status != 0 and "cannot lock ref" in output.err:
-            # That of a process that was killed: its lock went with it.
+        if output.status != 0 and _LOCKED.search(output.err):
+            # That of a process that was killed: our lock went with it, git's files stay.
             raise Moved(f"Another fetch into {repository} is at work. Try again.")
         if output.status != 0:
             raise from_git(output.err, self.remote, self.kind, doing)
@@ -286,21 +277,31 @@ def _rejection(output: Output, remote: Remote, kind: str, branch: str) -> ForgeE
     return from_git(output.err or output.out, remote, kind, "push to it")
 
 
-def _moves(repository: pygit2.Repository) -> Moves:
-    """Compare what came in with what is here."""
-    here: dict[str, str] = {}
+def _here(repository: pygit2.Repository) -> dict[str, str]:
+    """Return the branches and tags that a clone knows of."""
+    return {
+        ref.name: str(ref.target)
+        for ref in repository.references.iterator()
+        if ref.name.startswith((_BRANCHES, _TAGS))
+    }
+
+
+def _moves(repository: pygit2.Repository, before: dict[str, str]) -> Moves:
+    """Compare what came in with what is here.
+
+    What is not as `before` the fetch is left alone: a push that came between noted something
+    newer.
+    """
+    here = _here(repository)
     there: dict[str, str] = {}
     for ref in repository.references.iterator():
-        name, target = ref.name, str(ref.target)
-        if name.startswith(_INCOMING):
-            kind, _, rest = name.removeprefix(_INCOMING).partition("/")
-            there[(_BRANCHES if kind == "heads" else _TAGS) + rest] = target
-        elif name.startswith((_BRANCHES, _TAGS)):
-            here[name] = target
+        if ref.name.startswith(_INCOMING):
+            kind, _, rest = ref.name.removeprefix(_INCOMING).partition("/")
+            there[(_BRANCHES if kind == "heads" else _TAGS) + rest] = str(ref.target)
     moved = {
         name: (here.get(name), there.get(name))
         for name in sorted(here.keys() | there.keys())
-        if here.get(name) != there.get(name)
+        if here.get(name) != there.get(name) and here.get(name) == before.get(name)
     }
     rewritten = tuple(name for name, (old, new) in moved.items() if _is_lost(repository, old, new))
     return Moves(moved, rewritten)
@@ -315,6 +316,43 @@ def _is_lost(repository: pygit2.Repository, old: str | None, new: str | None) ->
     if not all(isinstance(end, pygit2.Commit) for end in ends):
         return True  # a moved tag: the old tag object would be gone
     return not repository.descendant_of(new, old)
+
+
+def _take_over(
+    repository: Path,
+    before: dict[str, str],
+    gone: dict[str, tuple[str | None, str | None]],
+) -> Moves:
+    """Move the branches and tags of a clone to where they came in, or some to nowhere, or none.
+
+    Args:
+        before: as in `_moves`.
+        gone: what was moved to nowhere already; what is now is put into it.
+
+    Raises:
+        Moved: somebody else moves refs. Tried again it goes on.
+    """
+    with opened(repository) as opened_repository:
+        moves = _moves(opened_repository, before)
+    kept = sorted({str(moves.refs[name][0]) for name in moves.rewritten})
+    going = {name: ends for name, ends in moves.refs.items() if ends[1] is None}
+    # First what goes: a branch may have become a folder of branches.
+    _move_refs(
+        repository,
+        [f"update {_KEPT}{old} {old}" for old in kept]
+        + [f"delete {name} {old}" for name, (old, _) in going.items()],
+    )
+    gone.update(going)
+    _move_refs(
+        repository,
+        [
+            f"update {name} {new} {old or _NO_OBJECT}"
+            for name, (old, new) in moves.refs.items()
+            if new is not None
+        ],
+    )
+    refs = dict(sorted({**gone, **moves.refs}.items()))
+    return Moves(refs, tuple(sorted({*gone, *moves.rewritten})))
 
 
 def _move_refs(repository: Path, lines: list[str]) -> None:

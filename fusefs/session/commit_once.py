@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fusefs.contract.paths import Path
-from fusefs.forge.errors import ForgeError, Moved
+from fusefs.forge.errors import ForgeError, Moved, Unreachable
 from fusefs.forge.git_process import Watch
 from fusefs.forge.ledger import Effect, Ledger, Steps
 from fusefs.forge.names import check_key
@@ -60,6 +60,12 @@ def commit(
         except ForgeError as error:
             if not error.maybe_done:
                 error.text += "\nNot committed: the changes stay staged."
+            elif isinstance(error, Unreachable):
+                where = repository.absolute(())
+                error.text += (
+                    "\nThe changes stay staged. If this had a key: give it again, with the same "
+                    f"key. Else: fusefs sync {where}, then commit what is still staged."
+                )
             raise
     raise AssertionError
 
@@ -70,7 +76,10 @@ def _follow_unseen(repository: Repository) -> bool:
     objects = repository.tree.objects
     cursor = repository.session.view.rules.cursor(repository.mount)
     history = VisibleHistory(objects, cursor)
-    tip = objects.branch(repository.branch)
+    try:
+        tip = objects.branch(repository.branch)
+    except FileNotFoundError:
+        return False
     if history.visible_part(tip) != history.visible_part(repository.tree.copy.base):
         return False
     return not sync(repository).conflicts
@@ -114,7 +123,11 @@ class _Attempt:
         done = self._prepared.done
         fetch(self._repository)
         objects = self._repository.tree.objects
-        if not objects.is_in_history(bytes.fromhex(done.commit), objects.branch(done.branch)):
+        try:
+            tip = objects.branch(done.branch)
+        except FileNotFoundError:
+            return None
+        if not objects.is_in_history(bytes.fromhex(done.commit), tip):
             return None
         note(self._repository, self._prepared)
         return plan

@@ -9,12 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path as HostPath
 
-from fusefs.contract.errors import InvalidArgument, NotCommitted, NothingStaged
+from fusefs.contract.errors import (
+    ContractError,
+    InvalidArgument,
+    NotCommitted,
+    NothingStaged,
+    ReadOnly,
+)
 from fusefs.contract.levels import Level
-from fusefs.contract.paths import Path, is_at_or_below
+from fusefs.contract.paths import Path, is_at_or_below, render
 from fusefs.contract.sessions import OPERATOR
 from fusefs.forge.credentials import find
-from fusefs.forge.errors import ForgeError, Moved
+from fusefs.forge.errors import ForgeError, HistoryLost, Moved, Refused
 from fusefs.forge.git_process import Watch
 from fusefs.forge.transport import Transport
 from fusefs.forge.urls import parse
@@ -65,6 +71,7 @@ def commit(repository: Repository, message: str, paths: Sequence[Path] = ()) -> 
 
     Raises:
         NotCommitted: the session may stage but not commit a path that was named, or all there is.
+        ReadOnly: it may not even stage it.
         NothingStaged: nothing is staged.
         InvalidArgument: there is no message.
         Moved: the branch has commits that the working copy does not build on.
@@ -155,10 +162,19 @@ def _chosen(repository: Repository, tops: Sequence[Path], *, named: bool) -> lis
         below = [item for item in changes if is_at_or_below(item.path, top)]
         refused = [item for item in below if item not in allowed]
         if refused and (named or not allowed):
-            raise NotCommitted(repository.absolute(refused[0].path))
+            raise _refusal(repository, refused[0].path)
         if repository.level(top) < Level.COMMIT and not below:
-            raise NotCommitted(repository.absolute(top))
+            raise _refusal(repository, top)
     return allowed + _making_way(repository, allowed, everything)
+
+
+def _refusal(repository: Repository, path: Path) -> ContractError:
+    """Return why the session may not commit a path: it may change it, read it, or not even that."""
+    full = (*repository.mount, *path)
+    cursor = repository.session.view.rules.cursor(full)
+    if not cursor.visible:
+        return cursor.unseen(full)
+    return (NotCommitted if cursor.level >= Level.STAGE else ReadOnly)(render(full))
 
 
 def _making_way(
@@ -246,16 +262,31 @@ def _own_author(repository: Repository) -> tuple[str, str]:
     return getpass.getuser(), f"{getpass.getuser()}@localhost"
 
 
-def _push(repository: Repository, prepared: Prepared, watch: Watch) -> None:
-    spec, made = repository.spec, prepared.done
+def transport(repository: Repository, watch: Watch | None = None) -> Transport:
+    """Return the way to a repository's remote."""
+    spec = repository.spec
     remote = parse(spec.url)
-    transport = Transport(remote, spec.forge, find(remote, spec.forge), watch=watch)
+    return Transport(remote, spec.forge, find(remote, spec.forge), watch=watch or Watch())
+
+
+def _push(repository: Repository, prepared: Prepared, watch: Watch) -> None:
+    spec, made, where = repository.spec, prepared.done, repository.absolute(())
     folder = HostPath(repository.instance.mounts.folder(spec))
     try:
-        transport.push(folder, made.commit, made.branch, prepared.base)
+        transport(repository, watch).push(folder, made.commit, made.branch, prepared.base)
     except Moved:
         raise Moved(
             f"Not committed: {made.branch} has moved on since this working copy began; the "
-            f"changes stay staged. To take them in: fusefs sync {repository.absolute(())}"
+            f"changes stay staged. To take them in: fusefs sync {where}"
         ) from None
+    except HistoryLost:
+        raise HistoryLost(
+            f"The branch {made.branch} is gone from {spec.url}. To go on with another one: "
+            f"fusefs switch BRANCH {where}. To make one: fusefs branch NAME {where}"
+        ) from None
+    except Refused as error:
+        error.text += (
+            f"\nTo propose it instead: fusefs branch NAME {where}, commit, fusefs pr create {where}"
+        )
+        raise
     repository.tree.objects.note_branch(made.branch, bytes.fromhex(made.commit))

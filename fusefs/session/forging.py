@@ -12,6 +12,7 @@ import hashlib
 import uuid
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path as HostPath
 from typing import Any, cast
 
 from fusefs.contract.errors import InvalidArgument
@@ -26,7 +27,7 @@ from fusefs.forge.model import Branch, Method, PullRequest, Release, State, Tag
 from fusefs.forge.names import check_key
 from fusefs.session import rights
 from fusefs.session.commit_once import ledger
-from fusefs.session.committing import author
+from fusefs.session.committing import author, transport
 from fusefs.session.history import base_id, find_commit
 from fusefs.session.repository import Repository
 from fusefs.session.syncing import Synced, fetch, follow
@@ -79,7 +80,7 @@ class _Asked:
 def branch(repository: Repository, name: str, *, key: str | None = None) -> Branch:
     """Make a branch on the forge where the working copy stands; its commits go there from now on.
 
-    What is staged stays staged.
+    What is staged stays staged. History that the forge has lost is sent there.
 
     Raises:
         ContractError: the session may not, by its rules or its user's right.
@@ -92,7 +93,7 @@ def branch(repository: Repository, name: str, *, key: str | None = None) -> Bran
                 "branch",
                 {"name": name},
                 lambda: base_id(repository),
-                lambda base: to.forge.create_branch(name, base, key=to.key),
+                lambda base: _branch_at(repository, to, name, base),
             )
         )
     except AlreadyThere as error:
@@ -103,6 +104,16 @@ def branch(repository: Repository, name: str, *, key: str | None = None) -> Bran
         repository.tree.objects.note_branch(name, bytes.fromhex(made.commit))
         follow(repository, name)
     return made
+
+
+def _branch_at(repository: Repository, to: _Asked, name: str, commit: str) -> Branch:
+    try:
+        return to.forge.create_branch(name, commit, key=to.key)
+    except Missing:
+        # The forge has lost the commit, with its history; here it is kept.
+        folder = HostPath(repository.instance.mounts.folder(repository.spec))
+        transport(repository).push(folder, commit, name, None)
+        return Branch(name, commit)
 
 
 def switch(repository: Repository, name: str, watch: Watch | None = None) -> Synced:

@@ -53,10 +53,10 @@ class Mounted:
     """A mounted repository, for people.
 
     Attributes:
-        commit: where its branch is, as far as the clone knows; None where that cannot be read.
+        commit: where its branch is, as far as the clone knows; None where that cannot be told.
         copies: of each session with a working copy, the commit it is based on and how many
             changes are staged in it.
-        problem: why the clone cannot be read; else empty.
+        problem: what is wrong with its clone, or with its branch; else empty.
     """
 
     path: Path
@@ -212,14 +212,19 @@ def _look(instance: Instance, path: Path, spec: MountSpec) -> Mounted:
         copies = working_copies(txn, spec.id)
     try:
         objects = RepositoryObjects(instance.mounts.folder(spec))
-        commit = objects.branch(spec.branch).hex()
         counted = {
             name: (copy.base.hex(), len(_whole(instance, name, path).changes()))
             for name, copy in sorted(copies.items())
         }
     except OSError as error:
         bases = {name: (copy.base.hex(), 0) for name, copy in copies.items()}
-        return Mounted(path, spec, None, bases, error.strerror or str(error))
+        return Mounted(
+            path, spec, None, bases, f"its clone cannot be read: {error.strerror or error}"
+        )
+    try:
+        commit = objects.branch(spec.branch).hex()
+    except FileNotFoundError as error:
+        return Mounted(path, spec, None, counted, str(error.strerror))
     return Mounted(path, spec, commit, counted)
 
 

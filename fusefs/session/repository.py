@@ -55,7 +55,7 @@ class Repository:
             ContractError: the path cannot be seen, or is in no repository.
         """
         self.session = session
-        session.view.refresh()
+        session.refresh()
         wanted = session.resolve(path)
         cursor = session.view.rules.cursor(wanted)
         if not (cursor.visible or cursor.passage):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ from fusefs.contract.levels import Level
 from fusefs.contract.listing import ListedEntry, format_listing
 from fusefs.contract.paths import Path, render
 from fusefs.contract.sessions import OPERATOR, SessionSpec
+from fusefs.session.caps import FRESH_SECONDS, keep_fresh
 from fusefs.session.handles import ViewFile
 from fusefs.session.marks import mark_of
 from fusefs.session.place import Place
@@ -66,8 +68,24 @@ class Session:
     def __init__(
         self, instance: Instance, spec: SessionSpec = OPERATOR, *, capped: bool = True
     ) -> None:
-        """Begin to work; `capped` as in `fusefs.session.view_reader.ViewReader`."""
+        """Begin to work; `capped` as in `fusefs.session.view_reader.ViewReader`.
+
+        Forges are asked for the user's rights where the last answer is old, in 5 seconds at most.
+        """
+        self._asks = capped and spec is not OPERATOR
+        self._ask_at = 0.0
+        self._keep_fresh(instance)
         self.view = ViewTree(instance, spec, capped=capped)
+
+    def _keep_fresh(self, instance: Instance) -> None:
+        if self._asks and time.monotonic() >= self._ask_at:
+            keep_fresh(instance)
+            self._ask_at = time.monotonic() + FRESH_SECONDS
+
+    def refresh(self) -> None:
+        """Follow changed rules, and once a minute the user's rights on forges."""
+        self._keep_fresh(self.view.instance)
+        self.view.refresh()
 
     @property
     def spec(self) -> SessionSpec:
@@ -82,7 +100,7 @@ class Session:
 
     def _find(self, path: Path, *, follow: bool = True) -> tuple[Place, Stat]:
         """Walk to `path`, following links as paths of the view (contract section 4)."""
-        self.view.refresh()
+        self.refresh()
         for _ in range(_LINKS_FOLLOWED):
             place, stat, rest = self._walk_to_link(path, follow=follow)
             if rest is None:
@@ -246,7 +264,7 @@ class Session:
 
     def explain(self, path: str | bytes) -> Explanation:
         """Say in words which rules decide what the session may do at `path`."""
-        self.view.refresh()
+        self.refresh()
         return explain.explain(self.view.rules.rules, self.resolve(path))
 
     # Changing.
@@ -290,7 +308,7 @@ class Session:
 
     def _check_new(self, path: Path) -> None:
         """Refuse to make what the rules do not let this session make, before its parents."""
-        self.view.refresh()
+        self.refresh()
         cursor = self.view.rules.cursor(path)
         if cursor.level == Level.NONE:
             raise AccessDenied(render(path))

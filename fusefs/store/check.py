@@ -144,7 +144,8 @@ def _check_file(instance: Instance, txn: Reader, located: Located) -> Iterator[s
             yield f"{_name(txn, located)}: its draft is missing or of another size"
     elif state == State.SCRATCH:
         found = scratch_record(txn, record.id)
-        if found is None or not instance.scratches.path(found.serial).exists():
+        is_there = found is not None and instance.scratches.path(found.serial).exists()
+        if not (is_there or _is_stored_by_now(instance, located)):
             yield f"{_name(txn, located)}: its scratch file is missing"
     else:
         try:
@@ -152,10 +153,19 @@ def _check_file(instance: Instance, txn: Reader, located: Located) -> Iterator[s
         except Damaged:
             yield f"{_name(txn, located)}: its content is damaged"
             return
-        if size is None:
+        if size is None and not _is_stored_by_now(instance, located):
             yield f"{_name(txn, located)}: its content is missing"
-        elif size != record.size:
+        elif size not in (None, record.size):
             yield f"{_name(txn, located)}: it has {size} bytes, not {record.size}"
+
+
+def _is_stored_by_now(instance: Instance, located: Located) -> bool:
+    """Tell whether a file was stored anew, or removed, since the snapshot was taken."""
+    with instance.kv.read() as txn:
+        try:
+            return nodes.locate(txn, located.record.id).record != located.record
+        except FileNotFoundError:
+            return True
 
 
 def _content_size(instance: Instance, txn: Reader, record: Record) -> int | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fusefs.contract.kinds import Kind
 from fusefs.contract.paths import render
+from fusefs.forge.ref_locks import drop_dead_locks
 from fusefs.store import keys, nodes
 from fusefs.store.instance import Instance
 from fusefs.store.kv import Reader
@@ -20,7 +21,7 @@ from fusefs.store.working_copies import WorkingCopy, all_working_copies
 from fusefs.tree.repository_objects import RepositoryObjects
 
 _STRAY_SECONDS = 24 * 3600
-"""A clone that is not mounted yet, or a lock file, is left alone for so long."""
+"""A clone that is not mounted yet is left alone for so long."""
 
 
 def check_repositories(instance: Instance) -> Iterator[str]:
@@ -140,7 +141,7 @@ def collect_repositories(instance: Instance) -> int:
             for working_copy, commit in clone.objects.pins():
                 if working_copy not in live:
                     clone.objects.unpin(working_copy, commit)
-            _drop_old_locks(Path(clone.objects.folder))
+            drop_dead_locks(Path(clone.objects.folder))
     known = {os.path.basename(instance.mounts.folder(spec)) for spec in mounts}
     removed = 0
     for folder in top.glob("*.git*"):
@@ -152,13 +153,6 @@ def collect_repositories(instance: Instance) -> int:
         else:
             folder.unlink(missing_ok=True)
     return removed
-
-
-def _drop_old_locks(clone: Path) -> None:
-    """Remove the lock files of processes that were killed: they would hold up others for ever."""
-    for lock in (*clone.glob("*.lock"), *(clone / "refs").rglob("*.lock")):
-        if lock.name != "fusefs.lock" and _is_old(lock):
-            lock.unlink(missing_ok=True)
 
 
 def _is_old(path: Path) -> bool:

@@ -170,8 +170,15 @@ class Changes:
         return os.fspath(self._instance.content.path(record.tail))
 
     def write_blob(self, record: Record) -> TreeEntry | None:
-        """See to it that the repository has a node's bytes, and return its tree entry."""
+        """See to it that the repository has a node's bytes, and return its tree entry.
+
+        Raises:
+            OSError: ENOENT; the file is gone since the record was read.
+        """
         repository = self._objects.repository
+        if record.kind == Kind.FILE and record.content_state in (State.DRAFT, State.SCRATCH):
+            # Of an older transaction: meanwhile the file may have been closed, and stored.
+            record = locate(self._txn, record.id).record
         entry = self.entry(record)
         is_stored = record.content_state != State.OBJECT and not record.state & SUBMODULE
         if entry is None or not is_stored:

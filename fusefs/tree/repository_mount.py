@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 from fusefs.contract.paths import Path
 from fusefs.store.instance import Instance
 from fusefs.store.mounts import MountSpec
@@ -26,7 +28,15 @@ def open_mount(
             found = working_copy(txn, spec.id, session)
         if found is not None:
             return found
-        commit = objects.commit(objects.branch(spec.branch))
+        try:
+            commit = objects.commit(objects.branch(spec.branch))
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                errno.ENOENT,
+                f"{spec.url} has no branch {spec.branch} any more, so no working copy can begin "
+                "there. If it is back: fusefs repo fetch. Else mount another branch: "
+                "fusefs repo rm, fusefs repo add --branch",
+            ) from None
         with instance.kv.write() as txn:
             found = working_copy(txn, spec.id, session)
             if found is None:

@@ -6,6 +6,7 @@ small blobs by their bytes.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -20,6 +21,7 @@ import pygit2
 from pygit2.enums import FileMode, ObjectType, Option
 
 from fusefs.forge.git_process import Limits, run
+from fusefs.forge.ref_locks import past_locks
 from fusefs.tree.repository_names import is_unusable
 
 SMALL_BLOB = 4 << 20
@@ -273,8 +275,12 @@ class RepositoryObjects:
             working_copy: id of its top.
             commit: the commit.
         """
-        name = f"{_PINS}{working_copy:x}/{commit.hex()}"
-        self.repository.references.create(name, pygit2.Oid(raw=commit), force=True)
+        name, target = f"{_PINS}{working_copy:x}/{commit.hex()}", pygit2.Oid(raw=commit)
+        past_locks(
+            Path(self.folder),
+            lambda: self.repository.references.create(name, target, force=True),
+            OSError,
+        )
 
     def pins(self) -> Iterator[tuple[int, bytes]]:
         """Yield what is pinned: working copies and commits."""
@@ -297,7 +303,7 @@ class RepositoryObjects:
         """
         reference = self.repository.references.get(_BRANCHES + name)
         if reference is None:
-            raise OSError(errno.ENOENT, f"the repository has no branch {name}")
+            raise OSError(errno.ENOENT, f"the repository has no branch {name} any more")
         return reference.peel(pygit2.Commit).id.raw
 
     def is_in_history(self, commit: bytes, tip: bytes) -> bool:
@@ -308,8 +314,17 @@ class RepositoryObjects:
         return ours == theirs or self.repository.descendant_of(theirs, ours)
 
     def note_branch(self, name: str, commit: bytes) -> None:
-        """Note that the remote's branch is at `commit`."""
-        self.repository.references.create(_BRANCHES + name, pygit2.Oid(raw=commit), force=True)
+        """Note that the remote's branch is at `commit`, unless something newer is noted.
+
+        If that cannot be done now, the next fetch does it.
+        """
+        references, full_name = self.repository.references, _BRANCHES + name
+        with contextlib.suppress(pygit2.GitError, OSError):  # others do, or one who was killed
+            known = references.get(full_name)
+            if known is None:
+                references.create(full_name, pygit2.Oid(raw=commit))
+            elif not self.is_in_history(commit, known.peel(pygit2.Commit).id.raw):
+                known.set_target(pygit2.Oid(raw=commit))
 
 
 def _parse(data: bytes) -> _Tree:

@@ -37,6 +37,8 @@ def test_branch_is_made_at_a_commit_and_never_twice(local: Forge, bare: Path, ne
         local.create_branch("feature/one", at, key=new_key())
     with pytest.raises(errors.AlreadyThere, match="folder of branches"):
         local.create_branch("feature", at, key=new_key())
+    with pytest.raises(errors.AlreadyThere, match="folder of branches"):
+        local.create_branch("feature/one/two", at, key=new_key())
     with pytest.raises(errors.Missing, match="no commit 1234"):
         local.create_branch("two", "1234" * 10, key=new_key())
 
@@ -175,6 +177,16 @@ def test_merge_holds_the_head_to_what_the_caller_saw(local: Forge, bare: Path, n
     local.create_pull_request("island", "main", "No common history", key=new_key())
     with pytest.raises(errors.Refused, match="no common history"):
         local.merge(2, key=new_key())
+
+
+def test_a_base_that_others_are_moving_is_said_so(local: Forge, bare: Path, new_key: Keys):
+    local.create_pull_request("topic", "main", "T", key=new_key())
+    lock = bare / "refs/heads/main.lock"
+    lock.touch()
+    with pytest.raises(errors.Moved, match="just been moved"):
+        local.merge(1, key="k")
+    lock.unlink()
+    assert local.merge(1, key="k").merge_commit == tip(bare, "main")
 
 
 def test_tags_are_annotated_and_never_moved(local: Forge, bare: Path, new_key: Keys):

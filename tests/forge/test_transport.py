@@ -7,6 +7,7 @@ import shutil
 import stat
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -324,6 +325,50 @@ def test_clone_that_lost_an_object_says_so(bare: Path, tmp_path: Path):
     (clone / "objects" / "pack").mkdir(parents=True)
     with pytest.raises(errors.ForgeError):
         way.push(clone, tip(bare, "main"), "main", tip(bare, "topic"))
+
+
+def test_a_push_while_a_fetch_is_under_way_is_not_undone_by_it(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clone, way = tmp_path / "clone.git", transport(str(bare))
+    way.clone(clone)
+    before = commit(bare, "main", {"theirs": "t"})
+    mine = grown(clone, tip(bare, "topic"), {"mine": "m"})
+    fetched = Transport._git
+
+    def noted_meanwhile(self: Transport, arguments: list[str], *others: object) -> object:
+        found = fetched(self, arguments, *others)  # type: ignore[arg-type]
+        if arguments[0] == "fetch":
+            git(clone, "update-ref", "refs/remotes/origin/topic", mine)
+        return found
+
+    monkeypatch.setattr(Transport, "_git", noted_meanwhile)
+    assert set(way.fetch(clone).refs) == {"refs/remotes/origin/main"}
+    assert git(clone, "rev-parse", "refs/remotes/origin/main") == before
+    assert git(clone, "rev-parse", "refs/remotes/origin/topic") == mine
+    monkeypatch.undo()
+    moves = way.fetch(clone)
+    assert moves.refs == {"refs/remotes/origin/topic": (mine, tip(bare, "topic"))}
+
+
+@pytest.mark.parametrize(
+    "name", ["remotes/origin/main", "remotes/origin/topic", "fusefs/incoming/heads/main"]
+)
+def test_locks_of_a_process_that_was_killed_hold_nobody_up(
+    bare: Path, tmp_path: Path, name: str
+) -> None:
+    clone, way = tmp_path / "clone.git", transport(str(bare))
+    way.clone(clone)
+    git(bare, "update-ref", "-d", "refs/heads/topic")
+    new = commit(bare, "main", {"theirs": "t"})
+    for lock in (clone / f"refs/{name}.lock", clone / "packed-refs.lock"):
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        lock.touch()
+        os.utime(lock, (time.time() - 10,) * 2)
+    moves = way.fetch(clone)
+    assert set(moves.refs) == {"refs/remotes/origin/main", "refs/remotes/origin/topic"}
+    assert moves.rewritten == ("refs/remotes/origin/topic",)
+    assert git(clone, "rev-parse", "refs/remotes/origin/main") == new
 
 
 def test_fetches_at_once_wait_for_each_other(bare: Path, tmp_path: Path):

@@ -165,6 +165,34 @@ def test_a_commit_that_is_noted_after_a_switch_stays_staged_there(
     assert {changed.path for changed in now.changes()} == set(prepared.done.paths)
 
 
+@pytest.mark.parametrize(("name", "size"), [(b"b", 10), (b"new", 100_000)])
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_file_that_is_closed_while_it_is_committed(
+    instance: Instance, session: Session, name: bytes, size: int, is_closed: bool
+) -> None:
+    """Its bytes are committed, not those from before it was written."""
+    data = os.urandom(size)
+    file = session.view.open_file(session.place((*MOUNT, b"d", name)), write=True)
+    file.truncate(0)
+    file.write(0, data)
+    work = repository(session)
+    changes = work.all_changes()
+
+    def close() -> None:
+        publication = file.close()
+        if publication is not None:
+            publication.prepare()
+            publication.finish()
+
+    if is_closed:
+        close()
+    tree = work.write_tree(changes)
+    if not is_closed:
+        close()
+    committed = b"%s:d/%s" % (tree.hex().encode(), name)
+    assert git(clone_of(instance), "cat-file", "blob", committed) == data
+
+
 def test_an_ended_working_copy_is_collected(instance: Instance, session: Session) -> None:
     assert len(pins(instance)) == 1
     instance.sessions.remove("s", "-")
@@ -190,6 +218,18 @@ def test_clones_that_are_not_mounted_go_after_a_day(instance: Instance, session:
     assert not clone.exists()
     assert Path(instance.mounts.folder(spec)).exists()
     assert check(instance).problems == []
+
+
+def test_locks_of_refs_that_are_nobodys_go(instance: Instance, session: Session) -> None:
+    clone = clone_of(instance)
+    ours = clone / "fusefs-fetch.lock"  # the kernel's locks are in it
+    dead, alive = clone / "refs/heads/dead.lock", clone / "refs/heads/alive.lock"
+    for lock in (ours, dead, alive):
+        lock.touch()
+    for lock in (ours, dead):
+        os.utime(lock, (1, 1))
+    collect(instance)
+    assert [lock.exists() for lock in (ours, dead, alive)] == [True, False, True]
 
 
 def test_backups_hold_repositories(instance: Instance, session: Session, tmp_path: Path) -> None:

@@ -85,3 +85,21 @@ def test_a_killed_sender_whose_branch_went_on(project, remote, tmp_path):
     remote.commit("others", {"b": "b\n"})
     assert project(*COMMIT, "--json").json["paths"] == ["/p/a"]
     assert subjects(remote) == ["others", "later", "mine", "first"]
+
+
+@pytest.mark.parametrize("key", [["--key", "k1"], []])
+def test_a_lock_that_a_killed_process_left_stops_nothing(project, remote, key):
+    """The branch is sent; that it cannot be noted in the clone now makes no failure of it."""
+    [clone] = (project.instance / "repositories").glob("*.git")
+    lock = clone / "refs/remotes/origin/main.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    lock.touch()
+    os.utime(lock, (1, 1))
+    project("commit", "-m", "mine", "/p", "--session", "s", *key)
+    assert subjects(remote) == ["mine", "first"]
+    assert project("status", "/p", "--session", "s").out == ""
+    remote.pull()
+    remote.commit("others", {"b": "b\n"})
+    project("sync", "/p", "--session", "s")
+    assert project("cat", "/p/b", "--session", "s").out == "b\n"
+    assert not lock.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import trio
 
+from fusefs.contract.errors import NotFound, ReadOnly
 from fusefs.contract.levels import Level
 from fusefs.contract.paths import resolve
 from fusefs.contract.sessions import SessionSpec
@@ -94,7 +96,8 @@ def test_a_right_taken_away_holds_no_more(quick, mount, remote, small):
 
     repository.rights = {"alice": "read"}
     refused = quick("commit", "-m", "x", *WORK, expect=1)
-    assert refused.err.startswith("Not committed: this session may change /project/README")
+    read_only = "Read-only: /project/README can be read in this session but not changed."
+    assert refused.err == f"{read_only}\n"
     # Another process asked, and the live mount follows: kernel caches and open handles too.
     wait_until(lambda: not readme.stat().st_mode & 0o222)
     with pytest.raises(OSError, match="Read-only"):
@@ -103,6 +106,15 @@ def test_a_right_taken_away_holds_no_more(quick, mount, remote, small):
     with pytest.raises(OSError, match="Read-only"):
         (view / "project" / "other").write_text("no")
     assert readme.read_text() == "changed\n"
+    assert os.getxattr(readme, "user.fusefs.level") == b"ro"
+    with Instance.open(quick.instance) as instance:
+        session = Session(instance, instance.sessions.get("work"))
+        with pytest.raises(ReadOnly) as caught:
+            session.write("/project/README", b"no")
+        assert (caught.value.text, caught.value.errno) == (read_only, errno.EROFS)
+    for words in (["write", "/project/README"], ["rm", "/project/README"]):
+        said = quick(*words, "--session", "work", "--json", expect=1).json["error"]
+        assert (said["text"], said["code"]) == (read_only, "FS_PERMISSION_DENIED")
     said = quick("explain", *WORK).out
     assert "The user's right on the repository mounted at /project allows up to ro." in said
     for words in (["branch", "b"], ["tag", "t", "-m", "T"], ["pr", "list"]):
@@ -147,10 +159,38 @@ def test_unknown_rights_are_for_reading(tmp_path, remote):
         spec = instance.mounts.all()[resolve("/project")]
         assert Session(instance, everything).stat("/project").level == Level.COMMIT
         rights.forget(instance, spec)
+        remote.url.rename(tmp_path / "elsewhere.git")
         assert Session(instance, everything).stat("/project").level == Level.RO
         assert Session(instance).stat("/project").level == Level.COMMIT
+        (tmp_path / "elsewhere.git").rename(remote.url)
         rights.refresh(instance, [spec])
         assert Session(instance, everything).stat("/project").level == Level.COMMIT
+
+
+def test_a_session_in_python_asks(tmp_path, remote, monkeypatch):
+    """When it begins, and while it goes on, if nobody asked for a minute."""
+    away = tmp_path / "elsewhere.git"
+    with Instance.init(tmp_path / "instance") as instance:
+        add(instance, str(remote.url), resolve("/project"))
+        spec = instance.sessions.put(SessionSpec("s", grants={(): Level.COMMIT}), "-")
+        lasting = Session(instance, spec)
+        remote.url.rename(away)
+        remote.url.mkdir()  # an answer: that is no repository
+        assert Session(instance, spec).exists("/project")  # the last one is new enough
+        assert lasting.exists("/project")
+        monkeypatch.setattr("fusefs.session.caps.due", lambda _: instance.mounts.all().values())
+        with pytest.raises(NotFound):
+            Session(instance, spec).stat("/project")
+        with pytest.raises(NotFound):
+            lasting.stat("/project/README")
+        remote.url.rmdir()
+        away.rename(remote.url)
+        monkeypatch.setattr("fusefs.session.session.FRESH_SECONDS", 0.0)
+        lasting = Session(instance, spec)
+        assert lasting.stat("/project/README").level == Level.COMMIT
+        (remote.url / "HEAD").rename(remote.url / "HEAD.away")
+        with pytest.raises(NotFound):
+            lasting.stat("/project/README")
 
 
 def test_a_daemon_asks_by_itself(tmp_path, remote):

@@ -126,6 +126,28 @@ def test_a_large_file_that_stays_open_is_no_leftover(instance: Instance) -> None
     assert read_all(tree.open_file(file.node().key, write=False)) == b"y" * (INLINE_MAX + 5)
 
 
+def test_a_file_that_is_stored_while_it_is_checked_is_no_problem(instance: Instance) -> None:
+    tree = StoreTree(instance)
+    kept, gone = (make(tree, name) for name in (b"kept", b"gone"))
+    files = [tree.open_file(key, write=True) for key in (kept, gone)]
+    for file in files:
+        file.write(0, b"y" * (INLINE_MAX + 5))
+
+    def store(step: str) -> None:
+        if step == "checking entries":  # the snapshot is older
+            tree.remove(1, b"gone", ACTOR, directory=False)
+            for file in files:
+                close(file)
+
+    assert check(instance, progress=store).problems == []
+    make(tree, b"lost")
+    lost = tree.open_file(tree.lookup(1, b"lost").key, write=True)
+    lost.write(0, b"y" * (INLINE_MAX + 5))
+    (scratch,) = (instance.folder / "scratch").iterdir()
+    scratch.unlink()
+    assert check(instance).problems == ["/lost: its scratch file is missing"]
+
+
 def test_a_scratch_that_a_dead_process_left_is_published(tmp_path: Path) -> None:
     folder = tmp_path / "i"
     Instance.init(folder).close()

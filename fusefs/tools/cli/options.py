@@ -140,13 +140,10 @@ def find_session(instance: Instance, name: str) -> SessionSpec:
 @contextmanager
 def open_session(options: Options, name: str | None) -> Iterator[Session]:
     """Open the instance, as the session `name` or as its owner."""
-    from fusefs.session.caps import keep_fresh
     from fusefs.session.session import Session
 
     with open_instance(options) as instance:
         if name is None:
             yield Session(instance)
-            return
-        spec = find_session(instance, name)
-        keep_fresh(instance)
-        yield Session(instance, spec)
+        else:
+            yield Session(instance, find_session(instance, name))

@@ -98,7 +98,7 @@ def repo_list(options: Options) -> None:
     )  # fmt: skip
     for one in found:
         if one.problem:
-            say(f"{_path(one)}: its clone cannot be read: {one.problem}", err=True)
+            say(f"{_path(one)}: {one.problem}", err=True)
     say_nothing_if_none(found)
 
 
