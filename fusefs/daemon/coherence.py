@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 from pyfuse3 import ROOT_INODE
 
-from fusefs.contract.paths import Path, resolve
+from fusefs.contract.paths import Path, is_at_or_below, resolve
 from fusefs.contract.view import Cursor, View
 from fusefs.daemon.inodes import Inode
 from fusefs.store import bell as bells
@@ -205,19 +205,24 @@ class Coherence:
             if path and place.path == path[:-1]:
                 self._notifier.entry(inode.number, path[-1])
                 self._notifier.attributes(inode.number)
-            if place.path == path and place.backend not in (None, self._tree.tree.store):
-                place.gone = place.bound is None or place.bound.backend is not place.backend
-                self._below_bound(place)
+            if place.backend in (None, self._tree.tree.store):
+                continue
+            if not is_at_or_below(place.path, path):
+                continue
+            above = place.parent
+            if place.path != path and above is not None and above.backend is place.backend:
+                continue  # it goes with that
+            place.gone = not _is_bound(place)
+            self._below_bound(place)
 
     def _below_bound(self, top: Place) -> None:
         """Drop what the kernel knows at and below a place that was or is bound."""
         for inode in self._inodes:
-            place = inode.place
-            if place.is_at_or_below(top):
+            if inode.place.is_at_or_below(top):
                 self._notifier.content(inode.number)
-                parent = self._inodes.at(place.parent)
-                if parent is not None and place is not top:
-                    self._notifier.entry(parent.number, place.name)
+                parent = self._inodes.at(inode.place.parent)
+                if parent is not None:
+                    self._notifier.entry(parent.number, inode.place.name)
 
     # Rules.
 
@@ -245,6 +250,16 @@ class Coherence:
             for name, child in old.named():
                 if not child.visible:
                     self._notifier.entry(inode.number, name)
+
+
+def _is_bound(place: Place) -> bool:
+    """Tell whether the backend of a place is one that is bound at or above it."""
+    at: Place | None = place
+    while at is not None:
+        if at.bound is not None and at.bound.backend is place.backend:
+            return True
+        at = at.parent
+    return False
 
 
 class _RulesChange:

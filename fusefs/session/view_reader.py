@@ -227,6 +227,8 @@ class ViewReader:
                 ino=self._ino(b"passage", b"/".join(path)),
             )  # fmt: skip
             places[path] = place
+        elif place.parent is not parent:
+            place.move(parent, name)  # what is above it was taken away, and is there anew
         return place
 
     def _ino(self, tag: bytes, identity: bytes) -> int:
