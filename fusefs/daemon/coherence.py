@@ -21,6 +21,7 @@ from fusefs.store import bell as bells
 from fusefs.store.journal import JournalRecord, Op
 from fusefs.store.keys import to_number
 from fusefs.store.seal import Damaged
+from fusefs.tree.tree import STORE_TAG
 
 if TYPE_CHECKING:
     from fusefs.daemon.background import Background
@@ -143,6 +144,7 @@ class Coherence:
         else:
             self._name(record.parent, record.name)
         self._name(record.new_parent, record.new_name)
+        self._below_passages(record)
         if record.op in (Op.RENAME, Op.EXCHANGE, Op.RESTORE):
             self._moved(record.node)
         if record.op == Op.EXCHANGE:
@@ -162,17 +164,49 @@ class Coherence:
             self._notifier.entry(parent.number, name)
             self._notifier.attributes(parent.number)
 
+    def _below_passages(self, record: JournalRecord) -> None:
+        """Drop names in passages: those are known by their paths, not by a node.
+
+        What came to be seen through a passage goes with the directory that really is there.
+        """
+        passages = self._tree.passages()
+        if not passages:
+            return
+        changed = [resolve(path) for path in record.path.split(b"\0")]
+        through = set()
+        for passage in passages:
+            inode = self._inodes.at(passage)
+            if inode is None:
+                continue
+            at = passage.path
+            names = {path[-1] for path in changed if path and at == path[:-1]}
+            if any(is_at_or_below(at, path) for path in changed):
+                through.add(passage)
+                names |= {name for name, _ in passage.cursor.named()}
+            for name in names:
+                if passage.cursor.child(name).visible:
+                    self._notifier.entry(inode.number, name)
+        if not through or record.op == Op.CREATE:
+            return
+        for inode in self._inodes:
+            place = inode.place
+            key = place.key
+            if place.parent in through and place.tag == STORE_TAG and isinstance(key, int):
+                self._moved(key)
+                place.gone = not self._tree.is_in_tree(key)
+
     def _removed(self, record: JournalRecord, node: Inode | None) -> None:
         place = self._tree.places_of(record.node)
         if place is not None:
             place.gone = self._tree.is_directory(place)
+        if node is not None:
+            node.removed = True
+            if node.files or self._tree.is_directory(node.place):
+                self._pin_orphans()
         parent = self._inode(record.parent)
         if node is None or parent is None:
             self._name(record.parent, record.name)
             return
-        node.removed = True
-        if node.files or self._tree.is_directory(node.place):
-            self._pin_orphans()
         if node.place.cursor.visible:
             self._notifier.removed(parent.number, record.name, node.number)
             self._notifier.attributes(parent.number)

@@ -138,6 +138,15 @@ class ViewReader:
         """Return the place known for a node of the instance's own tree, if there is one."""
         return self._places[STORE_TAG].get(key)
 
+    def passages(self) -> list[Place]:
+        """Return the passages that somebody went through and holds yet."""
+        return list(self._places[b"passage"].values())
+
+    def is_in_tree(self, key: int) -> bool:
+        """Tell whether a node of the instance's own tree is in it, and not in the trash."""
+        with self.instance.kv.read() as txn:
+            return nodes.ancestry(txn, key) is not None
+
     def relocate(self, key: int) -> Place | None:
         """Follow a node of the instance's own tree to where it stands now.
 

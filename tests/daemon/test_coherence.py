@@ -175,6 +175,40 @@ def test_passages(world: World) -> None:
     assert (view / "shut" / "deep" / "room" / "k").stat().st_mode & 0o222 == 0
 
 
+def test_what_is_below_a_passage_comes_and_goes(world: World) -> None:
+    with world.opened() as other:
+        other.write("/p/q/seen", b"file")
+        file = world.mount("s", {(b"p", b"q", b"seen"): Level.STAGE}).point / "p/q/seen"
+        assert file.read_bytes() == b"file"
+        with file.open("rb", buffering=0) as held:
+            other.rm("/p/q/seen")
+            until(lambda: missing(file))
+            assert held.read() == b"file"
+        other.mkdir("/p/q/seen")
+        until(file.is_dir)
+        for change in (lambda: other.rm("/p/q"), lambda: other.mv("/p/q", "/hidden")):
+            other.write("/p/q/seen/in", b"in")
+            until((file / "in").exists)
+            inside = os.open(file, os.O_RDONLY)
+            change()
+            until(lambda: missing(file))
+            # Who stands in it goes with it: into the trash, or to where nothing is granted.
+            until(lambda: is_refused("in", inside))  # noqa: B023 - waited for here
+            os.close(inside)
+        other.mv("/hidden", "/p/q")
+        until((file / "in").exists)
+        other.mv("/p/q/seen", "/p/q/other")
+        until(lambda: missing(file))
+
+
+def is_refused(name: str, directory: int) -> bool:
+    try:
+        os.stat(name, dir_fd=directory)
+    except OSError as error:
+        return error.errno in (errno.ENOENT, errno.EACCES)
+    return False
+
+
 def test_passages_may_answer_enoent(world: World) -> None:
     make_tree(world)
     view = world.mount("narrow", NARROW, passage_errno=errno.ENOENT).point
