@@ -20,6 +20,7 @@ from fusefs.forge.transport import Transport
 from fusefs.forge.urls import parse
 from fusefs.session.conflicts import conflicting
 from fusefs.session.repository import Repository
+from fusefs.session.status import Tracked
 from fusefs.store import journal
 from fusefs.store.working_copies import working_copy
 from fusefs.tree.repository_changes import Changed
@@ -158,7 +159,25 @@ def _chosen(repository: Repository, tops: Sequence[Path], *, named: bool) -> lis
             raise NotCommitted(repository.absolute(refused[0].path))
         if repository.level(top) < Level.COMMIT and not below:
             raise NotCommitted(repository.absolute(top))
+    _check_ways(repository, allowed)
     return allowed + _making_way(repository, allowed, everything)
+
+
+def _check_ways(repository: Repository, chosen: Sequence[Changed]) -> None:
+    """Check that nothing is made in a directory that the session does not see, and in which the
+    base has nothing that it sees: there may be a file that is not to be told of, nor destroyed.
+    As on the mount, where nothing can be made in a passage.
+
+    Raises:
+        NotCommitted: something would be.
+    """
+    tracked = Tracked(repository)
+    for item in chosen:
+        if item.old is None:
+            for depth in range(1, len(item.path)):
+                above = item.path[:depth]
+                if repository.hides(above) and not tracked.has_any(above):
+                    raise NotCommitted(repository.absolute(item.path))
 
 
 def _making_way(

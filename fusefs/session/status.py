@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from fusefs.contract.levels import Level
 from fusefs.contract.paths import Path, is_at_or_below
 from fusefs.contract.view import Cursor
 from fusefs.session.repository import Repository
@@ -54,7 +53,7 @@ def _code(changed: Changed) -> str:
 
 
 def _untracked(repository: Repository, paths: Iterable[Path], below: Path) -> list[Line]:
-    tracked = _Tracked(repository)
+    tracked = Tracked(repository)
     lines: dict[Path, Line] = {}
     for path in paths:
         top = tracked.untracked_top(path, below)
@@ -62,7 +61,7 @@ def _untracked(repository: Repository, paths: Iterable[Path], below: Path) -> li
     return sorted(lines.values(), key=lambda line: b"/".join(line.path) + b"/" * line.is_directory)
 
 
-class _Tracked:
+class Tracked:
     """Tells in which directories the base has something that the session sees."""
 
     def __init__(self, repository: Repository) -> None:
@@ -77,12 +76,13 @@ class _Tracked:
             above = path[:depth]
             if not is_at_or_below(above, below):
                 break
-            if self._repository.level(above) < Level.RO or self._has_tracked(above):
+            if self._repository.hides(above) or self.has_any(above):
                 break
             top = above
         return top
 
-    def _has_tracked(self, path: Path) -> bool:
+    def has_any(self, path: Path) -> bool:
+        """Tell it of one directory."""
         if path not in self._known:
             entry = entry_at(self._objects, self._repository.base, path)
             cursor = self._repository.session.view.rules.cursor((*self._repository.mount, *path))

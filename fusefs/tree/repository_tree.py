@@ -252,6 +252,7 @@ class RepositoryTree:
         mount: Path,
         *,
         prune: bool,
+        hidden: Callable[[Path], bool],
     ) -> None:
         """Have paths show other objects, or nothing (see `Rewrite.apply`).
 
@@ -261,6 +262,7 @@ class RepositoryTree:
             actor: who wants it.
             mount: where the working copy is mounted, for the journal.
             prune: drop directories that are left empty.
+            hidden: tells what the one who wants it does not see.
 
         Raises:
             OSError: something is in the way.
@@ -275,7 +277,8 @@ class RepositoryTree:
                 path=b"/" + b"/".join((*mount, *path)), before=journal_hash(before),
             )  # fmt: skip
 
-        Rewrite(self.nodes, txn, self.copy.top, now, note).apply(edits, prune=prune)
+        rewrite = Rewrite(self.nodes, txn, self.copy.top, now, note, hidden)
+        rewrite.apply(edits, prune=prune)
 
     def get_xattr(self, key: Hashable, name: bytes) -> bytes:
         """Return an extended attribute."""
