@@ -325,7 +325,7 @@ def _parse(data: bytes) -> _Tree:
         mode, _, name = data[at:nul].partition(b" ")
         at = nul + 1 + _OID
         entry = TreeEntry(_mode(mode), data[nul + 1 : at])
-        if is_unusable(name):
+        if is_unusable(name, link=entry.mode == LINK):
             unusable[name] = entry
         else:
             entries.append((name, entry))

@@ -24,7 +24,7 @@ from fusefs.store.records import SUBMODULE, Record, journal_hash
 from fusefs.store.working_copies import WorkingCopy
 from fusefs.tree.backend import PERSON, Actor, Change, Directory, Entry, File, Node, Owner
 from fusefs.tree.repository_blobs import Blobs
-from fusefs.tree.repository_names import is_git
+from fusefs.tree.repository_names import is_refused
 from fusefs.tree.repository_nodes import LINK_MAX, Folded, RepositoryNodes, is_folded
 from fusefs.tree.repository_objects import RepositoryObjects, TreeEntry
 from fusefs.tree.repository_rewrite import Rewrite
@@ -175,7 +175,7 @@ class RepositoryTree:
         target: bytes = b"",
     ) -> Node:
         """Make a node."""
-        _check_name(name)
+        _check_name(name, kind)
         directory = self._unfolded(parent)
         return self._store.create(directory, name, kind, mode, owner, actor, target=target)
 
@@ -217,10 +217,14 @@ class RepositoryTree:
         exchange: bool = False,
     ) -> None:
         """Move an entry as rename(2) says."""
-        _check_name(new_name)
         source, target = self._unfolded(parent), self._unfolded(new_parent)
         with self._kv.read() as txn:
+            moved = nodes.child(txn, source, name)
             taken = nodes.child(txn, target, new_name)
+        if moved is not None:
+            _check_name(new_name, moved.kind)
+        if exchange and taken is not None:
+            _check_name(name, taken.kind)
         if taken is not None and is_folded(taken):
             self._unfolded(taken.id)  # so that it is seen not to be empty
         self._store.rename(
@@ -313,8 +317,8 @@ class _RepositoryDirectory:
         """Nothing is held."""
 
 
-def _check_name(name: bytes) -> None:
-    if is_git(name):
+def _check_name(name: bytes, kind: int) -> None:
+    if is_refused(name, link=kind == Kind.SYMLINK):
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
 
