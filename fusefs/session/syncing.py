@@ -14,6 +14,7 @@ from fusefs.forge.git_process import Watch
 from fusefs.forge.transport import Transport
 from fusefs.forge.urls import parse
 from fusefs.session.committing import author
+from fusefs.session.conflicts import note_unmerged
 from fusefs.session.repository import Repository
 from fusefs.store.kv import Reader
 from fusefs.store.working_copies import WorkingCopy, working_copy
@@ -220,12 +221,13 @@ def _do(
         ready = _ready(repository, txn, ours, edits)
         if ready is None or not repository.move(txn, copy, step.then):
             return None
+        note_unmerged(repository, txn, merged, conflicts)
         repository.rewrite(txn, ready, prune=True, failing="Not synced")
     repository.instance.commit()
     for top, commit in objects.pins():
         if top == copy.top and commit != kept:
             objects.unpin(top, commit)
-    return edits, conflicts
+    return edits, list(conflicts)
 
 
 def _ready(

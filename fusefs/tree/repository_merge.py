@@ -33,7 +33,7 @@ def merge(
     *,
     names: Sides,
     level: Callable[[Path], Level],
-) -> tuple[bytes, list[Path]]:
+) -> tuple[bytes, dict[Path, str]]:
     """Merge two trees that began as a third, at the cost of what differs.
 
     Each path is merged on its own: renames are not guessed at, since where a file went, and with
@@ -50,7 +50,8 @@ def merge(
         level: the level at a path, of the session for which it is merged.
 
     Returns:
-        The merged tree, in which conflicting files show both sides, and those files' paths.
+        The merged tree, in which conflicting files show both sides, and those files' paths, each
+        with two letters as git-status(1) has them: how the conflict came about.
 
     Raises:
         OSError: git could not merge a file.
@@ -89,7 +90,7 @@ class _Merge:
         self._objects = objects
         self._names = names
         self._level = level
-        self.conflicts: list[Path] = []
+        self.conflicts: dict[Path, str] = {}
 
     def trees(
         self,
@@ -133,35 +134,36 @@ class _Merge:
         inside = _Directory(
             {}, set().union(*(self._entries(side) for side in (base, ours, theirs)))
         )
-        for side, name in zip((ours, theirs), self._names, strict=True):
+        for side, name, code in zip((ours, theirs), self._names, ("AU", "UA"), strict=True):
             if side is not None and not side.is_tree and side != base:
                 # Where the other one has a directory by now.
-                self._put_aside(path, side, name, beside, inside)
+                at = self._put_aside(path, side, name, beside, inside)
+                self.conflicts[at] = code
         return self.trees(path, base, ours, theirs, inside.made)
 
     def _put_aside(
         self, path: Path, side: TreeEntry, name: str, beside: _Directory, inside: _Directory
-    ) -> None:
+    ) -> Path:
         """Give a file another name, of its own level: beside the directory in its place, or,
-        where the rules have another level there, in it."""
+        where the rules have another level there, in it. Return its path."""
         for directory, above in ((beside, path[:-1]), (inside, path)):
             for own in _names_for(path[-1], name):
                 if self._level((*above, own)) != self._level(path):
                     break
                 if directory.has_room(own):
                     directory.made[own] = side
-                    self.conflicts.append((*above, own))
-                    return
+                    return (*above, own)
         raise OSError(errno.EEXIST, os.strerror(errno.EEXIST), os.fsdecode(b"/".join(path)))
 
     def _files(
         self, path: Path, base: TreeEntry | None, ours: TreeEntry | None, theirs: TreeEntry | None
     ) -> TreeEntry | None:
         if ours is None or theirs is None:
-            self.conflicts.append(path)  # removed here, changed there
+            self.conflicts[path] = "UD" if ours else "DU"  # removed by one, changed by the other
             return ours or theirs
+        code = "AA" if base is None else "UU"
         if ours.mode not in _REGULAR or theirs.mode not in _REGULAR:
-            self.conflicts.append(path)
+            self.conflicts[path] = code
             return ours
         mode = theirs.mode if base is not None and base.mode == ours.mode else ours.mode
         if ours.oid == theirs.oid:
@@ -169,7 +171,7 @@ class _Merge:
         is_file = base is not None and base.mode in _REGULAR
         data, is_clean = self._contents(base.oid if base and is_file else None, ours, theirs)
         if not is_clean:
-            self.conflicts.append(path)
+            self.conflicts[path] = code
         return TreeEntry(mode, self._objects.write(data))
 
     def _contents(

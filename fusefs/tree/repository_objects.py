@@ -307,6 +307,10 @@ class RepositoryObjects:
             return False
         return ours == theirs or self.repository.descendant_of(theirs, ours)
 
+    def count_beyond(self, base: bytes, tip: bytes) -> int:
+        """Return how many commits lead to `tip` and not to `base`."""
+        return self.repository.ahead_behind(pygit2.Oid(raw=tip), pygit2.Oid(raw=base))[0]
+
     def note_branch(self, name: str, commit: bytes) -> None:
         """Note that the remote's branch is at `commit`."""
         self.repository.references.create(_BRANCHES + name, pygit2.Oid(raw=commit), force=True)
