@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from functools import partial
 
 from fusefs.contract.kinds import Kind
@@ -56,10 +56,17 @@ class Rewrite:
             OSError: its file name is the path of a file that is open and being written (EBUSY),
                 or of something else that stands in the way (ENOTEMPTY, ENOTDIR).
         """
+        # Somebody may stand in a directory that is left empty only until something comes.
+        kept = {
+            path[:depth]
+            for path, entry in edits.items()
+            if entry is not None
+            for depth in range(1, len(path))
+        }
         # What goes, goes first: a directory may stand where a file is to be.
         for path, entry in edits.items():
             if entry is None:
-                self._unless_hidden(partial(self._remove, path, prune=prune))
+                self._unless_hidden(partial(self._remove, path, kept if prune else None))
         for path, entry in edits.items():
             if entry is not None:
                 self._unless_hidden(partial(self._set, path, entry))
@@ -76,7 +83,9 @@ class Rewrite:
             if not self._hidden(found.path):
                 raise
 
-    def _remove(self, path: Path, *, prune: bool) -> None:
+    def _remove(self, path: Path, kept: Set[Path] | None) -> None:
+        """Take out what is at a path, and the directories that are left empty, but for `kept`
+        (None: for all)."""
         way = [self._tree.unfold(self._txn, self._top)]
         for name in path[:-1]:
             below = nodes.child(self._txn, way[-1].record.id, name)
@@ -87,10 +96,12 @@ class Rewrite:
         if found is None or _has_entries(found):
             return
         self._drop(Located(way[-1].record.id, path[-1], found), path)
-        depth = len(path) - 1
-        while prune and depth and nodes.is_empty(self._txn, way[-1].record.id):
-            self._drop(way.pop(), path[:depth])
-            depth -= 1
+        above = path[:-1]
+        while kept is not None and above and above not in kept:
+            if not nodes.is_empty(self._txn, way[-1].record.id):
+                break
+            self._drop(way.pop(), above)
+            above = above[:-1]
 
     def _set(self, path: Path, entry: TreeEntry) -> None:
         directory = self._directory(path[:-1])
