@@ -29,6 +29,7 @@ from fusefs.contract.errors import (
 )
 from fusefs.contract.kinds import Kind
 from fusefs.contract.levels import Level
+from fusefs.contract.links import check_target
 from fusefs.contract.paths import NAME_MAX, Path, render
 from fusefs.contract.sessions import OPERATOR, SessionSpec, World
 from fusefs.contract.view import Cursor, Rules, View
@@ -331,11 +332,17 @@ class ViewReader:
         return ViewDirectory(self, place, self.backend_of(place).open_directory(place.key))
 
     def read_link(self, place: Place) -> bytes:
-        """Return a symbolic link's target."""
+        """Return a symbolic link's target.
+
+        Raises:
+            ContractError: it is not visible, or no system call can follow it.
+        """
         cursor = place.cursor
         if not cursor.visible:
             raise cursor.unseen(place.path)
-        return self.backend_of(place).read_link(place.key)
+        target = self.backend_of(place).read_link(place.key)
+        check_target(target, place.path)
+        return target
 
     # Files.
 

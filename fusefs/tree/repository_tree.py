@@ -20,12 +20,12 @@ from fusefs.store.instance import Instance
 from fusefs.store.journal import Op
 from fusefs.store.kv import Reader, Writer
 from fusefs.store.nodes import Located
-from fusefs.store.records import SUBMODULE, Record, journal_hash
+from fusefs.store.records import SUBMODULE, Record, State, journal_hash
 from fusefs.store.working_copies import WorkingCopy
 from fusefs.tree.backend import PERSON, Actor, Change, Directory, Entry, File, Node, Owner
 from fusefs.tree.repository_blobs import Blobs
 from fusefs.tree.repository_names import is_refused
-from fusefs.tree.repository_nodes import LINK_MAX, Folded, RepositoryNodes, is_folded
+from fusefs.tree.repository_nodes import Folded, RepositoryNodes, is_folded
 from fusefs.tree.repository_objects import RepositoryObjects, TreeEntry
 from fusefs.tree.repository_rewrite import Rewrite
 from fusefs.tree.store_files import to_node
@@ -131,14 +131,13 @@ class RepositoryTree:
         return self._store.open_located(found, write=write, actor=actor, objects=blobs)
 
     def read_link(self, key: Hashable) -> bytes:
-        """Return the target of a symbolic link."""
+        """Return the target of a symbolic link, which may be any bytes."""
         with self._kv.read() as txn:
             record = self.nodes.find(txn, key).record
         if record.kind != Kind.SYMLINK:
             raise os_error(errno.EINVAL)
-        if record.size > LINK_MAX:
-            raise os_error(errno.ENAMETOOLONG)
-        return record.tail
+        is_object = record.content_state == State.OBJECT
+        return self.objects.read(record.tail) if is_object else record.tail
 
     def is_submodule(self, key: Hashable) -> bool:
         """Tell whether a node stands for another repository, whose files are not here."""
