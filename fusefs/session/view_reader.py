@@ -370,7 +370,7 @@ class ViewReader:
             opened = self._open(place, node, write=write or truncate)
         except OSError as error:
             raise self.translate(error, place.path) from None
-        file = ViewFile(self, place, opened, append=append)
+        file = ViewFile(self, place, opened, append=append, found=node)
         if truncate:
             try:
                 file.truncate(0)

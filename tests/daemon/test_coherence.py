@@ -5,17 +5,23 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import signal
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from fusefs.contract.levels import Level
+from fusefs.contract.sessions import SessionSpec
+from fusefs.daemon.notify import Notifier
+from fusefs.session.session import Session
 from fusefs.store import keys
 from fusefs.store import seal as sealing
+from fusefs.store.instance import Instance
 from fusefs.tree.backend import Change
 from tests.conftest import unmount
 from tests.daemon.conftest import World, settle, until
+from tests.mount.killing import forked_daemon
 
 
 def missing(path: Path) -> bool:
@@ -48,6 +54,29 @@ def test_names_come_and_go(world: World) -> None:
         until(lambda: missing(view / "moved"))
         other.mkdir("/moved")
         until((view / "moved").is_dir)
+
+
+def test_a_change_that_the_kernel_has_not_heard_of_is_seen_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New bytes were cut at the old size: that was kept, of a file whose bytes were not."""
+    folder, top = tmp_path / "instance", tmp_path / "view"
+    top.mkdir()
+    with Instance.init(folder) as instance:
+        instance.sessions.put(SessionSpec("s", grants={(): Level.COMMIT}), "-")
+    monkeypatch.setattr(Notifier, "content", lambda notifier, inode: None)
+    monkeypatch.setattr(Notifier, "attributes", lambda notifier, inode: None)
+    daemon = forked_daemon(folder, "s", top)
+    try:
+        (top / "f").write_bytes(b"short\n")
+        settle(top)
+        os.listdir(top)  # tells the kernel all attributes
+        with Instance.open(folder) as instance:
+            Session(instance).write("/f", b"much longer than before\n")
+        assert (top / "f").read_bytes() == b"much longer than before\n"
+    finally:
+        os.kill(daemon, signal.SIGTERM)
+        os.waitpid(daemon, 0)
 
 
 def test_content_of_the_same_size_and_time(world: World) -> None:
