@@ -173,6 +173,16 @@ class LinkLoop(ContractError):
         super().__init__(f"Too many links: {path}")
 
 
+class UnusableLink(ContractError):
+    """A symbolic link that no system call can follow, as one can be committed."""
+
+    code = "FS_NOT_FOUND"
+
+    def __init__(self, path: str, why: str, number: int) -> None:
+        super().__init__(f"Not a usable link: the target of {path} {why}.")
+        self.errno = number
+
+
 class NotCommitted(ContractError):
     """A commit at level ``stage``."""
 

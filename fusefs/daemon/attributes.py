@@ -72,6 +72,7 @@ class Presenter:
         else:
             attributes.attr_timeout = VOLATILE
         inode.volatile = volatile
+        inode.shown = (size, stat.mtime)
         if inode.removed:
             attributes.st_nlink = 0
         return attributes

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 import trio
 from pyfuse3 import ROOT_INODE
 
-from fusefs.contract.paths import Path, resolve
+from fusefs.contract.paths import Path, is_at_or_below, resolve
 from fusefs.contract.view import Cursor, View
 from fusefs.daemon.inodes import Inode
 from fusefs.store import bell as bells
 from fusefs.store.journal import JournalRecord, Op
 from fusefs.store.keys import to_number
 from fusefs.store.seal import Damaged
+from fusefs.tree.tree import STORE_TAG
 
 if TYPE_CHECKING:
     from fusefs.daemon.background import Background
@@ -143,6 +144,7 @@ class Coherence:
         else:
             self._name(record.parent, record.name)
         self._name(record.new_parent, record.new_name)
+        self._below_passages(record)
         if record.op in (Op.RENAME, Op.EXCHANGE, Op.RESTORE):
             self._moved(record.node)
         if record.op == Op.EXCHANGE:
@@ -162,17 +164,49 @@ class Coherence:
             self._notifier.entry(parent.number, name)
             self._notifier.attributes(parent.number)
 
+    def _below_passages(self, record: JournalRecord) -> None:
+        """Drop names in passages: those are known by their paths, not by a node.
+
+        What came to be seen through a passage goes with the directory that really is there.
+        """
+        passages = self._tree.passages()
+        if not passages:
+            return
+        changed = [resolve(path) for path in record.path.split(b"\0")]
+        through = set()
+        for passage in passages:
+            inode = self._inodes.at(passage)
+            if inode is None:
+                continue
+            at = passage.path
+            names = {path[-1] for path in changed if path and at == path[:-1]}
+            if any(is_at_or_below(at, path) for path in changed):
+                through.add(passage)
+                names |= {name for name, _ in passage.cursor.named()}
+            for name in names:
+                if passage.cursor.child(name).visible:
+                    self._notifier.entry(inode.number, name)
+        if not through or record.op == Op.CREATE:
+            return
+        for inode in self._inodes:
+            place = inode.place
+            key = place.key
+            if place.parent in through and place.tag == STORE_TAG and isinstance(key, int):
+                self._moved(key)
+                place.gone = not self._tree.is_in_tree(key)
+
     def _removed(self, record: JournalRecord, node: Inode | None) -> None:
         place = self._tree.places_of(record.node)
         if place is not None:
             place.gone = self._tree.is_directory(place)
+        if node is not None:
+            node.removed = True
+            if node.files or self._tree.is_directory(node.place):
+                self._pin_orphans()
         parent = self._inode(record.parent)
         if node is None or parent is None:
             self._name(record.parent, record.name)
             return
-        node.removed = True
-        if node.files or self._tree.is_directory(node.place):
-            self._pin_orphans()
         if node.place.cursor.visible:
             self._notifier.removed(parent.number, record.name, node.number)
             self._notifier.attributes(parent.number)
@@ -205,19 +239,24 @@ class Coherence:
             if path and place.path == path[:-1]:
                 self._notifier.entry(inode.number, path[-1])
                 self._notifier.attributes(inode.number)
-            if place.path == path and place.backend not in (None, self._tree.tree.store):
-                place.gone = place.bound is None or place.bound.backend is not place.backend
-                self._below_bound(place)
+            if place.backend in (None, self._tree.tree.store):
+                continue
+            if not is_at_or_below(place.path, path):
+                continue
+            above = place.parent
+            if place.path != path and above is not None and above.backend is place.backend:
+                continue  # it goes with that
+            place.gone = not _is_bound(place)
+            self._below_bound(place)
 
     def _below_bound(self, top: Place) -> None:
         """Drop what the kernel knows at and below a place that was or is bound."""
         for inode in self._inodes:
-            place = inode.place
-            if place.is_at_or_below(top):
+            if inode.place.is_at_or_below(top):
                 self._notifier.content(inode.number)
-                parent = self._inodes.at(place.parent)
-                if parent is not None and place is not top:
-                    self._notifier.entry(parent.number, place.name)
+                parent = self._inodes.at(inode.place.parent)
+                if parent is not None:
+                    self._notifier.entry(parent.number, inode.place.name)
 
     # Rules.
 
@@ -245,6 +284,16 @@ class Coherence:
             for name, child in old.named():
                 if not child.visible:
                     self._notifier.entry(inode.number, name)
+
+
+def _is_bound(place: Place) -> bool:
+    """Tell whether the backend of a place is one that is bound at or above it."""
+    at: Place | None = place
+    while at is not None:
+        if at.bound is not None and at.bound.backend is place.backend:
+            return True
+        at = at.parent
+    return False
 
 
 class _RulesChange:

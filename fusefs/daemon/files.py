@@ -35,6 +35,7 @@ class FileHandlers(Requests):
         file = self._tree.open_file(known.place, write=write, truncate=truncate, append=append)
         if truncate:
             known.changed = True
+            known.shown = None
             self.mutations += 1
             if ctx.uid != 0:
                 self._drop_set_ids(known)
@@ -47,6 +48,13 @@ class FileHandlers(Requests):
             content = (seen.size, seen.mtime)
             info.keep_cache = content == known.content
             known.content = content
+        elif known.shown is not None and not known.changed:
+            found = file.found
+            if found is not None and (found.size, found.mtime) != known.shown:
+                # Others changed it just now. Until the kernel has heard of that it would cut the
+                # new bytes at the old size, or put them beside old ones.
+                self._notifier.attributes_now(known.number)
+                info.keep_cache = False
         return info
 
     @handler
@@ -114,6 +122,7 @@ class FileHandlers(Requests):
         ):
             await self._background.prepare_write(inode, file)
         inode.changed = handle.unflushed = True
+        inode.shown = None
         try:
             written = file.write(off, buf)
         except ContractError:

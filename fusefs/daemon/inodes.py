@@ -64,6 +64,8 @@ class Inode:
         changed: its bytes were changed through this mount and not published yet.
         copying: work to be waited for before the next write.
         content: (size, mtime) when a volatile file was last opened.
+        shown: (size, mtime) that the kernel was told last; None once it knows better, having
+            changed the file itself.
         watch: of a volatile directory, once it was asked for.
     """
 
@@ -77,6 +79,7 @@ class Inode:
         "number",
         "place",
         "removed",
+        "shown",
         "volatile",
         "watch",
     )
@@ -90,6 +93,7 @@ class Inode:
         self.volatile = False
         self.removed = False
         self.changed = False
+        self.shown: tuple[int, int] | None = None
         self.copying: Copying | None = None
         self.content: tuple[int, int] | None = None
         self.watch: Watch | None = None

@@ -134,6 +134,7 @@ class NameHandlers(Requests):
                 self._background.finish(file.close())
         if inode.files:
             inode.changed = True
+        inode.shown = None
         self.mutations += 1
 
     async def _truncate(self, inode: Inode, file: ViewFile, size: int) -> None:

@@ -7,6 +7,7 @@ yet are sent once.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import threading
@@ -40,6 +41,12 @@ class Notifier:
     def attributes(self, inode: int) -> None:
         """Have the kernel drop the attributes of an inode."""
         self._add((_inode, inode, True, 0))
+
+    def attributes_now(self, inode: int) -> None:
+        """Have the kernel drop the attributes of an inode, at once: for that it waits for nothing,
+        as it does for pages, so a handler may ask for it."""
+        with contextlib.suppress(FileNotFoundError):  # the kernel has forgotten it
+            pyfuse3.invalidate_inode(inode, attr_only=True)
 
     def content(self, inode: int) -> None:
         """Have the kernel drop the attributes and cached bytes of an inode."""

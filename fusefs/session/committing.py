@@ -24,10 +24,11 @@ from fusefs.forge.errors import ForgeError, HistoryLost, Moved, Refused
 from fusefs.forge.git_process import Watch
 from fusefs.forge.transport import Transport
 from fusefs.forge.urls import parse
-from fusefs.session.conflicts import conflicting
+from fusefs.session.conflicts import conflicting, showing_both
 from fusefs.session.repository import Repository
+from fusefs.session.status import Tracked
 from fusefs.store import journal
-from fusefs.store.working_copies import working_copy
+from fusefs.store.working_copies import set_unmerged, working_copy
 from fusefs.tree.repository_changes import Changed
 
 _IDENT = re.compile(r"(?P<name>.*) <(?P<address>[^<>]+)> [0-9]+ [+-][0-9]{4}")
@@ -122,6 +123,7 @@ def note(repository: Repository, prepared: Prepared) -> None:
     """Count changes from a commit that was sent, unless the working copy has moved on already."""
     base, made = bytes.fromhex(prepared.base), bytes.fromhex(prepared.done.commit)
     parents = [parent.raw for parent in repository.tree.objects.commit(made).parent_ids]
+    unsettled = showing_both(repository)
     with repository.instance.kv.write() as txn:
         copy = working_copy(txn, repository.spec.id, repository.session.spec.name)
         if copy is None or copy.base != base:
@@ -130,6 +132,7 @@ def note(repository: Repository, prepared: Prepared) -> None:
             return  # switched meanwhile: there, what was committed is staged
         merging = b"" if copy.merging in parents else copy.merging
         repository.move(txn, copy, copy._replace(base=made, merging=merging))
+        set_unmerged(txn, copy.top, unsettled)
         journal.append(
             txn, time=time.time_ns(), process=repository.instance.process,
             actor=repository.session.spec.name, op=journal.Op.COMMIT,
@@ -165,7 +168,25 @@ def _chosen(repository: Repository, tops: Sequence[Path], *, named: bool) -> lis
             raise _refusal(repository, refused[0].path)
         if repository.level(top) < Level.COMMIT and not below:
             raise _refusal(repository, top)
+    _check_ways(repository, allowed)
     return allowed + _making_way(repository, allowed, everything)
+
+
+def _check_ways(repository: Repository, chosen: Sequence[Changed]) -> None:
+    """Check that nothing is made in a directory that the session does not see, and in which the
+    base has nothing that it sees: there may be a file that is not to be told of, nor destroyed.
+    As on the mount, where nothing can be made in a passage.
+
+    Raises:
+        NotCommitted: something would be.
+    """
+    tracked = Tracked(repository)
+    for item in chosen:
+        if item.old is None:
+            for depth in range(1, len(item.path)):
+                above = item.path[:depth]
+                if repository.hides(above) and not tracked.has_any(above):
+                    raise NotCommitted(repository.absolute(item.path))
 
 
 def _refusal(repository: Repository, path: Path) -> ContractError:

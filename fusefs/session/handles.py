@@ -59,9 +59,22 @@ class ViewDirectory:
 
 
 class ViewFile:
-    """An open file of a view; each operation is held against the rules of its moment."""
+    """An open file of a view; each operation is held against the rules of its moment.
 
-    def __init__(self, view: ViewReader, place: Place, file: File, *, append: bool) -> None:
+    Attributes:
+        found: the node as it was when it was opened; None where it was made then.
+    """
+
+    def __init__(
+        self,
+        view: ViewReader,
+        place: Place,
+        file: File,
+        *,
+        append: bool,
+        found: Node | None = None,
+    ) -> None:
+        self.found = found
         self._view = view
         self._file = file
         self._append = append

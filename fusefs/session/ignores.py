@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Collection, Iterator
@@ -16,12 +17,15 @@ from fusefs.session.session import Session
 _NAME = b".gitignore"
 _MOST_BYTES = 1 << 20
 _PIPE_BYTES = 32 << 10
+_PATH_MAX = 4096
+"""What the kernel takes for a path, with the NUL at its end."""
 
 
 def ignored(session: Session, mount: Path, clone: str, paths: Collection[Path]) -> set[Path]:
     """Return those of new files that belong to nobody, as gitignore(5) says; git itself is asked.
 
-    Files that the session does not see say nothing.
+    Files that the session does not see say nothing, nor do those at which git could not look, as
+    their paths are too long.
 
     Args:
         session: who looks.
@@ -54,14 +58,25 @@ def _read(session: Session, path: Path) -> bytes | None:
 
 
 def _ask(clone: str, rules: dict[Path, bytes], paths: Collection[Path]) -> set[Path]:
-    """Ask git-check-ignore(1) in a folder that has nothing but the files with the rules."""
-    with tempfile.TemporaryDirectory(prefix="fusefs-ignores-") as folder:
-        for directory, data in rules.items():
-            place = os.path.join(os.fsencode(folder), *directory)
-            os.makedirs(place, exist_ok=True)
-            with open(os.path.join(place, _NAME), "wb") as file:
-                file.write(data)
-        names = [name for some in _pieces(paths) for name in _ask_for(clone, folder, some)]
+    """Ask git-check-ignore(1) in a folder that has nothing but the files with the rules.
+
+    Raises:
+        OSError: it cannot be made, or git failed; where that was is nobody's concern.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix="fusefs-ignores-") as folder:
+            for directory, data in rules.items():
+                place = os.path.join(os.fsencode(folder), *directory)
+                file_name = os.path.join(place, _NAME)
+                if len(file_name) >= _PATH_MAX:
+                    continue  # nor could git read it
+                os.makedirs(place, exist_ok=True)
+                with open(file_name, "wb") as file:
+                    file.write(data)
+            names = [name for some in _pieces(paths) for name in _ask_for(clone, folder, some)]
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise OSError(error.errno, f"cannot tell what is ignored: {why}") from None
     return {tuple(name.split(b"/")) for name in names}
 
 
@@ -85,5 +100,6 @@ def _ask_for(clone: str, folder: str, names: bytes) -> list[bytes]:
         stdin=os.fsdecode(names),
     )  # fmt: skip
     if output.status not in (0, 1):
-        raise OSError(None, f"git cannot tell what is ignored: {output.err.strip()}")
+        said = output.err.strip().replace(folder, "")
+        raise OSError(errno.EIO, f"git check-ignore ended with {output.status}: {said}")
     return [name for name in os.fsencode(output.out).split(b"\0") if name]

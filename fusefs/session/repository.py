@@ -25,7 +25,7 @@ from fusefs.tree.repository_changes import Changed, Changes
 from fusefs.tree.repository_merge import entry_at
 from fusefs.tree.repository_objects import TreeEntry
 from fusefs.tree.repository_tree import RepositoryTree
-from fusefs.tree.repository_trees import edit_tree
+from fusefs.tree.repository_trees import edit_tree, write_tree
 
 
 class Repository:
@@ -95,6 +95,10 @@ class Repository:
         """Return the session's level on a path in the repository."""
         return self.session.view.rules.cursor((*self.mount, *path)).level
 
+    def hides(self, path: Path) -> bool:
+        """Tell whether a path in the repository is hidden from the session."""
+        return self.level(path) < Level.RO
+
     def changes(self, below: Iterable[Path] = ((),)) -> list[Changed]:
         """Return what is staged at or below paths, as far as the session sees it.
 
@@ -104,7 +108,7 @@ class Repository:
         return [
             changed
             for changed in self.all_changes()
-            if self.level(changed.path) >= Level.RO
+            if not self.hides(changed.path)
             and any(is_at_or_below(changed.path, top) for top in tops)
         ]
 
@@ -130,13 +134,15 @@ class Repository:
 
     def write_tree(self, changes: Iterable[Changed]) -> bytes:
         """Return the id of a tree that is the base with `changes` made, all of it written."""
+        return edit_tree(self.tree.objects, self.base, self._written(changes))
+
+    def _written(self, changes: Iterable[Changed]) -> dict[Path, TreeEntry | None]:
         with self.instance.kv.read() as txn:
             writer = Changes(self.instance, self.tree, txn)
-            edits = {
+            return {
                 changed.path: None if changed.node is None else writer.write_blob(changed.node)
                 for changed in changes
             }
-        return edit_tree(self.tree.objects, self.base, edits)
 
     def work_tree(self) -> bytes:
         """Return the whole working copy as a tree, written: what the session does not see, or
@@ -160,10 +166,12 @@ class Repository:
         self, below: Iterable[Path] = ((),), *, binary: bool = False, colour: bool = False
     ) -> bytes:
         """Return what is staged as a patch to the base, as git-diff(1) shows it."""
-        staged = self.write_tree(self.changes(below))
-        return self.tree.objects.patch(
-            self.base, staged, full_ids=not self.is_whole, binary=binary, colour=colour
-        )
+        changes, objects = self.changes(below), self.tree.objects
+        nothing = write_tree(objects, {})
+        # Of what is changed alone: a file that is hidden may stand where a directory is staged.
+        old = edit_tree(objects, nothing, {changed.path: changed.old for changed in changes})
+        new = edit_tree(objects, nothing, self._written(changes))
+        return objects.patch(old, new, full_ids=not self.is_whole, binary=binary, colour=colour)
 
     def restore(self, below: Path, *, new: bool = False) -> list[Path]:
         """Put back what the base has at or below a path; return what was put back.
@@ -202,22 +210,26 @@ class Repository:
     ) -> None:
         """Have paths show other objects (see `RepositoryTree.rewrite`).
 
+        Where something stands in the way of what the session does not see, nothing is done: it
+        stays as it is in the working copy, which says nothing of what the session commits.
+
         Raises:
             InvalidArgument: something is in the way; its text begins with `failing`.
         """
         try:
-            self.tree.rewrite(txn, edits, self.session.view.actor, self.mount, prune=prune)
+            self.tree.rewrite(
+                txn, edits, self.session.view.actor, self.mount, prune=prune, hidden=self.hides
+            )
         except OSError as error:
             if error.filename is None:
                 raise
             path = tuple(os.fsencode(error.filename).split(b"/"))
-            what = self.absolute(path) if self.level(path) >= Level.RO else "a file"
             why = (
                 "is being written; close it first"
                 if error.errno == errno.EBUSY
                 else "is in the way; move it away first"
             )
-            raise InvalidArgument(f"{failing}: {what} {why}.") from None
+            raise InvalidArgument(f"{failing}: {self.absolute(path)} {why}.") from None
 
     def move(self, txn: Writer, old: WorkingCopy, new: WorkingCopy) -> bool:
         """Note the working copy's new state; False if `old` is not what is there."""

@@ -23,6 +23,7 @@ from fusefs.contract.errors import (
 from fusefs.contract.explain import Explanation
 from fusefs.contract.kinds import Kind
 from fusefs.contract.levels import Level
+from fusefs.contract.links import resolve_target
 from fusefs.contract.listing import ListedEntry, format_listing
 from fusefs.contract.paths import Path, render
 from fusefs.contract.sessions import OPERATOR, SessionSpec
@@ -132,7 +133,7 @@ class Session:
         return self._find(path, follow=follow)[0]
 
     def _target(self, place: Place) -> Path:
-        return paths.resolve(self.view.read_link(place), place.path[:-1])
+        return resolve_target(self.view.read_link(place), place.path)
 
     def _directory(self, path: Path) -> Place:
         place, stat = self._find(path)

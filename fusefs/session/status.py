@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from fusefs.contract.levels import Level
 from fusefs.contract.paths import Path, is_at_or_below
 from fusefs.contract.view import Cursor
+from fusefs.session.conflicts import unmerged as unmerged_of
 from fusefs.session.repository import Repository
 from fusefs.tree.repository_changes import Changed
+from fusefs.tree.repository_history import VisibleHistory
 from fusefs.tree.repository_merge import entry_at
 from fusefs.tree.repository_objects import TreeEntry
 
@@ -30,6 +31,11 @@ class Line(NamedTuple):
     path: Path
     is_directory: bool = False
 
+    @property
+    def is_conflict(self) -> bool:
+        """Somebody is to decide what stands there."""
+        return "U" in self.code or self.code == "AA"
+
     def __str__(self) -> str:
         return f"{self.code} {quoted(b'/'.join(self.path) + b'/' * self.is_directory)}"
 
@@ -38,11 +44,43 @@ def status(repository: Repository, below: Path = ()) -> list[Line]:
     """Return what the session has staged at or below a path, as far as it sees it.
 
     A new file stands under the topmost directory in which the base has nothing that the session
-    sees; whatever else the base has there makes no difference.
+    sees; whatever else the base has there makes no difference. What is in conflict stands for
+    itself.
     """
     changes = repository.changes([below])
-    known = [Line(_code(item), item.path) for item in changes if item.old is not None]
-    return known + _untracked(repository, [i.path for i in changes if i.old is None], below)
+    unmerged = {p: code for p, code in unmerged_of(repository).items() if is_at_or_below(p, below)}
+    known = {item.path: Line(_code(item), item.path) for item in changes if item.old is not None}
+    known |= {path: Line(code, path) for path, code in unmerged.items()}
+    new = [item.path for item in changes if item.old is None and item.path not in unmerged]
+    return [known[path] for path in sorted(known)] + _untracked(repository, new, below)
+
+
+class Behind(NamedTuple):
+    """The branch of a working copy has moved on from its base, as far as was fetched.
+
+    Attributes:
+        commits: how many commits it has that the base is not built on; None for a session that
+            sees a part of the repository, and to which it says that something it sees is changed.
+    """
+
+    commits: int | None
+
+
+def behind(repository: Repository) -> Behind | None:
+    """Tell whether a sync would bring something, without asking the remote; None if not."""
+    objects, base = repository.tree.objects, repository.tree.copy.base
+    try:
+        tip = objects.branch(repository.branch)
+    except FileNotFoundError:
+        return None  # it is gone, as sync will say
+    if tip == base:
+        return None
+    if repository.is_whole:
+        return Behind(objects.count_beyond(base, tip))
+    history = VisibleHistory(objects, repository.session.view.rules.cursor(repository.mount))
+    if history.visible_part(tip) == history.visible_part(base):
+        return None
+    return Behind(None)
 
 
 def _code(changed: Changed) -> str:
@@ -54,7 +92,7 @@ def _code(changed: Changed) -> str:
 
 
 def _untracked(repository: Repository, paths: Iterable[Path], below: Path) -> list[Line]:
-    tracked = _Tracked(repository)
+    tracked = Tracked(repository)
     lines: dict[Path, Line] = {}
     for path in paths:
         top = tracked.untracked_top(path, below)
@@ -62,7 +100,7 @@ def _untracked(repository: Repository, paths: Iterable[Path], below: Path) -> li
     return sorted(lines.values(), key=lambda line: b"/".join(line.path) + b"/" * line.is_directory)
 
 
-class _Tracked:
+class Tracked:
     """Tells in which directories the base has something that the session sees."""
 
     def __init__(self, repository: Repository) -> None:
@@ -77,12 +115,13 @@ class _Tracked:
             above = path[:depth]
             if not is_at_or_below(above, below):
                 break
-            if self._repository.level(above) < Level.RO or self._has_tracked(above):
+            if self._repository.hides(above) or self.has_any(above):
                 break
             top = above
         return top
 
-    def _has_tracked(self, path: Path) -> bool:
+    def has_any(self, path: Path) -> bool:
+        """Tell it of one directory."""
         if path not in self._known:
             entry = entry_at(self._objects, self._repository.base, path)
             cursor = self._repository.session.view.rules.cursor((*self._repository.mount, *path))

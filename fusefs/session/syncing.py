@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path as HostPath
 from typing import NamedTuple
 
 from fusefs.contract.errors import InvalidArgument
-from fusefs.contract.levels import Level
 from fusefs.contract.paths import Path
 from fusefs.forge.credentials import find
 from fusefs.forge.git_process import Watch
 from fusefs.forge.transport import Transport
 from fusefs.forge.urls import parse
 from fusefs.session.committing import author
+from fusefs.session.conflicts import note_unmerged
 from fusefs.session.repository import Repository
 from fusefs.store.kv import Reader
 from fusefs.store.working_copies import WorkingCopy, working_copy
@@ -184,8 +184,8 @@ def _shown(
     """Return what was done, without what the session does not see."""
     return Synced(
         base.hex(),
-        tuple(path for path in conflicts if repository.level(path) >= Level.RO),
-        tuple(path for path in taken if repository.level(path) >= Level.RO),
+        tuple(path for path in conflicts if not repository.hides(path)),
+        tuple(path for path in taken if not repository.hides(path)),
     )
 
 
@@ -210,47 +210,55 @@ def _do(
     names = ("staged", f"origin/{step.branch}")
     base = objects.merge_base(copy.base, step.theirs)
     began = write_tree(objects, {}) if base is None else objects.tree_of(base)
-    merged, conflicts = merge(objects, began, ours, objects.tree_of(step.theirs), names=names)
+    merged, conflicts = merge(
+        objects, began, ours, objects.tree_of(step.theirs), names=names, level=repository.level
+    )
     # What was merged is in no branch: it is kept by this, with all that is merged from.
     kept = objects.write_commit(merged, step.then.parents, "merged\n", who)
     objects.pin(copy.top, kept)
     edits = dict(differences(objects, ours, merged))
     with repository.instance.kv.write() as txn:
-        still = _is_still(repository, txn, ours, edits)
-        if not still or not repository.move(txn, copy, step.then):
+        ready = _ready(repository, txn, ours, edits)
+        if ready is None or not repository.move(txn, copy, step.then):
             return None
-        repository.rewrite(txn, edits, prune=True, failing="Not synced")
+        note_unmerged(repository, txn, merged, conflicts)
+        repository.rewrite(txn, ready, prune=True, failing="Not synced")
     repository.instance.commit()
     for top, commit in objects.pins():
         if top == copy.top and commit != kept:
             objects.unpin(top, commit)
-    return edits, conflicts
+    return edits, list(conflicts)
 
 
-def _is_still(
-    repository: Repository, txn: Reader, ours: bytes, paths: Iterable[Path]
-) -> bool:
-    """Tell whether the working copy has at `paths` what the tree `ours` has.
+def _ready(
+    repository: Repository, txn: Reader, ours: bytes, edits: Mapping[Path, TreeEntry | None]
+) -> dict[Path, TreeEntry | None] | None:
+    """Return those of `edits` that can be made, None if the working copy has not got there what
+    the tree `ours` has.
+
+    An ignored file of the session's own stays where something comes that it does not see: the one
+    hides the other, and neither is lost.
 
     Raises:
-        InvalidArgument: there is an ignored file.
+        InvalidArgument: there is an ignored file that the session sees.
     """
     changes = Changes(repository.instance, repository.tree, txn)
-    for path in paths:
+    ready = {}
+    for path, entry in edits.items():
         here, there = changes.at(path), entry_at(repository.tree.objects, ours, path)
         if there is not None and there.is_tree:
             there = None
-        if here == there:
-            continue
-        if there is None and repository.ignored([path]):
-            is_seen = repository.level(path) >= Level.RO
-            what = repository.absolute(path) if is_seen else "a file"
+        if here != there:
+            if there is not None or not repository.ignored([path]):
+                return None
+            if repository.hides(path):
+                continue
             raise InvalidArgument(
-                f"Not synced: {what} is ignored here, but comes with the branch; "
-                "move your own away first."
+                f"Not synced: {repository.absolute(path)} is ignored here, but comes with the "
+                "branch; move your own away first."
             )
-        return False
-    return True
+        ready[path] = entry
+    return ready
 
 
 def follow(repository: Repository, branch: str) -> None:

@@ -29,6 +29,7 @@ from fusefs.contract.errors import (
 )
 from fusefs.contract.kinds import Kind
 from fusefs.contract.levels import Level
+from fusefs.contract.links import check_target
 from fusefs.contract.paths import NAME_MAX, Path, render
 from fusefs.contract.sessions import OPERATOR, SessionSpec, World
 from fusefs.contract.view import Cursor, Rules, View
@@ -138,6 +139,15 @@ class ViewReader:
         """Return the place known for a node of the instance's own tree, if there is one."""
         return self._places[STORE_TAG].get(key)
 
+    def passages(self) -> list[Place]:
+        """Return the passages that somebody went through and holds yet."""
+        return list(self._places[b"passage"].values())
+
+    def is_in_tree(self, key: int) -> bool:
+        """Tell whether a node of the instance's own tree is in it, and not in the trash."""
+        with self.instance.kv.read() as txn:
+            return nodes.ancestry(txn, key) is not None
+
     def relocate(self, key: int) -> Place | None:
         """Follow a node of the instance's own tree to where it stands now.
 
@@ -227,6 +237,8 @@ class ViewReader:
                 ino=self._ino(b"passage", b"/".join(path)),
             )  # fmt: skip
             places[path] = place
+        elif place.parent is not parent:
+            place.move(parent, name)  # what is above it was taken away, and is there anew
         return place
 
     def _ino(self, tag: bytes, identity: bytes) -> int:
@@ -320,11 +332,17 @@ class ViewReader:
         return ViewDirectory(self, place, self.backend_of(place).open_directory(place.key))
 
     def read_link(self, place: Place) -> bytes:
-        """Return a symbolic link's target."""
+        """Return a symbolic link's target.
+
+        Raises:
+            ContractError: it is not visible, or no system call can follow it.
+        """
         cursor = place.cursor
         if not cursor.visible:
             raise cursor.unseen(place.path)
-        return self.backend_of(place).read_link(place.key)
+        target = self.backend_of(place).read_link(place.key)
+        check_target(target, place.path)
+        return target
 
     # Files.
 
@@ -352,7 +370,7 @@ class ViewReader:
             opened = self._open(place, node, write=write or truncate)
         except OSError as error:
             raise self.translate(error, place.path) from None
-        file = ViewFile(self, place, opened, append=append)
+        file = ViewFile(self, place, opened, append=append, found=node)
         if truncate:
             try:
                 file.truncate(0)

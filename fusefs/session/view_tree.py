@@ -21,6 +21,7 @@ from fusefs.contract.errors import (
 )
 from fusefs.contract.kinds import Kind
 from fusefs.contract.levels import Level
+from fusefs.contract.links import check_target
 from fusefs.contract.paths import NAME_MAX, render
 from fusefs.contract.sessions import World
 from fusefs.contract.view import Cursor
@@ -60,6 +61,8 @@ class ViewTree(ViewReader):
         cursor = self._check_new(place, name)
         if kind in _SPECIAL and self.world == World.CHAT:
             raise NotPermitted(render((*place.path, name)), _SPECIAL[kind])
+        if kind == Kind.SYMLINK:
+            check_target(target, (*place.path, name))
         try:
             node = self.backend_of(place).create(
                 place.key, name, kind, mode, owner, self.actor, target=target

@@ -20,6 +20,7 @@ prefix    rest of the key                 value
 ``w``     mount id, session name          working copy of a repository
 ``R``     mount id                        the user's right on its forge
 ``W``     id of a working copy's top      mount id, path of the mount
+``U``     id of a working copy's top      what is unmerged in it
 ``F``     see `fusefs.forge.records`      what forges keep
 ========= =============================== ==========================================
 
@@ -64,6 +65,7 @@ JOURNAL = b"j"
 SESSIONS = b"S"
 WORKING = b"w"
 WORKING_TOPS = b"W"
+UNMERGED = b"U"
 RIGHTS = b"R"
 
 
@@ -105,6 +107,11 @@ def scratch(node_id: int) -> bytes:
 def working_top(node_id: int) -> bytes:
     """Return the key that tells which mount the top of a working copy belongs to."""
     return WORKING_TOPS + node_id.to_bytes(8, "big")
+
+
+def unmerged(node_id: int) -> bytes:
+    """Return the key of what is unmerged in the working copy with this top."""
+    return UNMERGED + node_id.to_bytes(8, "big")
 
 
 def xattr(node_id: int, name: bytes) -> bytes:

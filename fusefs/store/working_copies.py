@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from fusefs.contract.kinds import Kind
@@ -41,6 +41,41 @@ class WorkingCopy(NamedTuple):
     def parents(self) -> tuple[bytes, ...]:
         """The commits that its next commit is built on."""
         return (self.base, self.merging) if self.merging else (self.base,)
+
+
+class Unmerged(NamedTuple):
+    """A path at which a merge could not bring two sides together.
+
+    Attributes:
+        path: relative to the working copy's top.
+        code: two letters, as git-status(1) has them.
+        left: what the merge left there: its mode (4 bytes) and object id, or b"" for nothing.
+    """
+
+    path: Path
+    code: str
+    left: bytes
+
+
+def unmerged(txn: Reader, top: int) -> list[Unmerged]:
+    """Return what merges left in the working copy with this top for somebody to decide."""
+    raw = txn.get(keys.unmerged(top)) or b""
+    return [
+        Unmerged(tuple(path.split(b"/")), code.decode(), bytes.fromhex(left.decode()))
+        for code, left, path in (line.split(b" ", 2) for line in raw.split(b"\0")[:-1])
+    ]
+
+
+def set_unmerged(txn: Writer, top: int, found: Iterable[Unmerged]) -> None:
+    """Note what is unmerged in the working copy with this top."""
+    raw = b"".join(
+        b"%s %s %s\0" % (one.code.encode(), one.left.hex().encode(), b"/".join(one.path))
+        for one in found
+    )
+    if raw:
+        txn.put(keys.unmerged(top), raw)
+    else:
+        txn.delete(keys.unmerged(top))
 
 
 def working_copy(txn: Reader, mount: int, session: str) -> WorkingCopy | None:
@@ -126,4 +161,5 @@ def end_working_copy(txn: Writer, mount: int, session: str, copy: WorkingCopy, n
     """Leave the nodes of a working copy to the collector."""
     orphans.orphan(txn, nodes.locate(txn, copy.top), now)
     txn.delete(keys.working_top(copy.top))
+    txn.delete(keys.unmerged(copy.top))
     txn.delete(_key(mount, session))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from fusefs.contract.kinds import Kind
+from fusefs.contract.links import TARGET_MAX
 from fusefs.store import keys, nodes
 from fusefs.store.kv import Reader, Writer
 from fusefs.store.nodes import Located
@@ -26,9 +27,6 @@ from fusefs.tree.repository_objects import (
     TreeEntry,
 )
 from fusefs.tree.repository_objects import SUBMODULE as GITLINK
-
-LINK_MAX = 4095
-"""The longest target of a symbolic link, in bytes (PATH_MAX of Linux)."""
 
 _DERIVED = 1 << 63  # ids that are counted never come so far
 
@@ -157,7 +155,7 @@ class RepositoryNodes:
             mode = 0o755
         elif entry.mode == LINK:
             kind, mode = Kind.SYMLINK, 0o777
-            if size <= LINK_MAX:
+            if size <= TARGET_MAX:
                 state, tail = State.CLEAN, self._objects.read(entry.oid)
         return Record(
             kind, state, mode, *self.owner, size, self.when, self.when, self.when,

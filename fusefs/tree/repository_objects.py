@@ -313,6 +313,10 @@ class RepositoryObjects:
             return False
         return ours == theirs or self.repository.descendant_of(theirs, ours)
 
+    def count_beyond(self, base: bytes, tip: bytes) -> int:
+        """Return how many commits lead to `tip` and not to `base`."""
+        return self.repository.ahead_behind(pygit2.Oid(raw=tip), pygit2.Oid(raw=base))[0]
+
     def note_branch(self, name: str, commit: bytes) -> None:
         """Note that the remote's branch is at `commit`, unless something newer is noted.
 
@@ -340,7 +344,7 @@ def _parse(data: bytes) -> _Tree:
         mode, _, name = data[at:nul].partition(b" ")
         at = nul + 1 + _OID
         entry = TreeEntry(_mode(mode), data[nul + 1 : at])
-        if is_unusable(name):
+        if is_unusable(name, link=entry.mode == LINK):
             unusable[name] = entry
         else:
             entries.append((name, entry))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
+from functools import partial
 
 from fusefs.contract.kinds import Kind
 from fusefs.contract.paths import Path
@@ -27,16 +28,25 @@ class Rewrite:
     """Changes nodes of one working copy in one transaction. Nodes that stay keep their ids."""
 
     def __init__(
-        self, tree: RepositoryNodes, txn: Writer, top: int, now: int, note: Note
+        self,
+        tree: RepositoryNodes,
+        txn: Writer,
+        top: int,
+        now: int,
+        note: Note,
+        hidden: Callable[[Path], bool],
     ) -> None:
         self._tree = tree
         self._txn = txn
         self._top = top
         self._now = now
         self._note = note
+        self._hidden = hidden
 
     def apply(self, edits: Mapping[Path, TreeEntry | None], *, prune: bool) -> None:
         """Have each path show its entry, or nothing.
+
+        At a hidden path where something stands in the way, nothing is done.
 
         Args:
             edits: paths below the top, and what they show from now on.
@@ -46,15 +56,36 @@ class Rewrite:
             OSError: its file name is the path of a file that is open and being written (EBUSY),
                 or of something else that stands in the way (ENOTEMPTY, ENOTDIR).
         """
+        # Somebody may stand in a directory that is left empty only until something comes.
+        kept = {
+            path[:depth]
+            for path, entry in edits.items()
+            if entry is not None
+            for depth in range(1, len(path))
+        }
         # What goes, goes first: a directory may stand where a file is to be.
         for path, entry in edits.items():
             if entry is None:
-                self._remove(path, prune=prune)
+                self._unless_hidden(partial(self._remove, path, kept if prune else None))
         for path, entry in edits.items():
             if entry is not None:
-                self._set(path, entry)
+                self._unless_hidden(partial(self._set, path, entry))
 
-    def _remove(self, path: Path, *, prune: bool) -> None:
+    def _unless_hidden(self, do: Callable[[], None]) -> None:
+        """Do something, or nothing if what is in its way is hidden: that is not to be told.
+
+        Raises:
+            OSError: something that is not hidden is in the way.
+        """
+        try:
+            do()
+        except _InTheWay as found:
+            if not self._hidden(found.path):
+                raise
+
+    def _remove(self, path: Path, kept: Set[Path] | None) -> None:
+        """Take out what is at a path, and the directories that are left empty, but for `kept`
+        (None: for all)."""
         way = [self._tree.unfold(self._txn, self._top)]
         for name in path[:-1]:
             below = nodes.child(self._txn, way[-1].record.id, name)
@@ -65,10 +96,12 @@ class Rewrite:
         if found is None or _has_entries(found):
             return
         self._drop(Located(way[-1].record.id, path[-1], found), path)
-        depth = len(path) - 1
-        while prune and depth and nodes.is_empty(self._txn, way[-1].record.id):
-            self._drop(way.pop(), path[:depth])
-            depth -= 1
+        above = path[:-1]
+        while kept is not None and above and above not in kept:
+            if not nodes.is_empty(self._txn, way[-1].record.id):
+                break
+            self._drop(way.pop(), above)
+            above = above[:-1]
 
     def _set(self, path: Path, entry: TreeEntry) -> None:
         directory = self._directory(path[:-1])
@@ -93,7 +126,7 @@ class Rewrite:
         for depth, name in enumerate(path, start=1):
             found = nodes.child(self._txn, at.record.id, name)
             if found is not None and not _has_entries(found):
-                raise _in_the_way(errno.ENOTDIR, path[:depth])
+                raise _InTheWay(errno.ENOTDIR, path[:depth])
             if found is None:
                 owner = at.record
                 found = self._make(at, path[:depth], Record(
@@ -116,8 +149,13 @@ class Rewrite:
 
     def _drop(self, located: Located, path: Path) -> None:
         self._check_idle(located, path)
-        if located.record.kind == Kind.DIR and self._holds_files(located):
-            raise _in_the_way(errno.ENOTEMPTY, path)
+        if located.record.kind == Kind.DIR and (
+            # Below a hidden directory even an empty one may be the session's.
+            next(self._tree.children(self._txn, located, b""), None) is not None
+            if self._hidden(path)
+            else self._holds_files(located)
+        ):
+            raise _InTheWay(errno.ENOTEMPTY, path)
         orphans.orphan(self._txn, located, self._now)
         nodes.touch_directory(self._txn, located.parent, self._now)
         self._note(Op.REMOVE, located, path, located.record)
@@ -134,12 +172,14 @@ class Rewrite:
     def _check_idle(self, located: Located, path: Path) -> None:
         record = located.record
         if record.kind == Kind.FILE and record.content_state in _BEING_WRITTEN:
-            raise _in_the_way(errno.EBUSY, path)
+            raise _InTheWay(errno.EBUSY, path)
 
 
 def _has_entries(record: Record) -> bool:
     return record.kind == Kind.DIR and not record.state & SUBMODULE
 
 
-def _in_the_way(number: int, path: Path) -> OSError:
-    return OSError(number, os.strerror(number), os.fsdecode(b"/".join(path)))
+class _InTheWay(OSError):
+    def __init__(self, number: int, path: Path) -> None:
+        super().__init__(number, os.strerror(number), os.fsdecode(b"/".join(path)))
+        self.path = path

@@ -20,12 +20,12 @@ from fusefs.store.instance import Instance
 from fusefs.store.journal import Op
 from fusefs.store.kv import Reader, Writer
 from fusefs.store.nodes import Located
-from fusefs.store.records import SUBMODULE, Record, journal_hash
+from fusefs.store.records import SUBMODULE, Record, State, journal_hash
 from fusefs.store.working_copies import WorkingCopy
 from fusefs.tree.backend import PERSON, Actor, Change, Directory, Entry, File, Node, Owner
 from fusefs.tree.repository_blobs import Blobs
-from fusefs.tree.repository_names import is_git
-from fusefs.tree.repository_nodes import LINK_MAX, Folded, RepositoryNodes, is_folded
+from fusefs.tree.repository_names import is_refused
+from fusefs.tree.repository_nodes import Folded, RepositoryNodes, is_folded
 from fusefs.tree.repository_objects import RepositoryObjects, TreeEntry
 from fusefs.tree.repository_rewrite import Rewrite
 from fusefs.tree.store_files import to_node
@@ -131,14 +131,13 @@ class RepositoryTree:
         return self._store.open_located(found, write=write, actor=actor, objects=blobs)
 
     def read_link(self, key: Hashable) -> bytes:
-        """Return the target of a symbolic link."""
+        """Return the target of a symbolic link, which may be any bytes."""
         with self._kv.read() as txn:
             record = self.nodes.find(txn, key).record
         if record.kind != Kind.SYMLINK:
             raise os_error(errno.EINVAL)
-        if record.size > LINK_MAX:
-            raise os_error(errno.ENAMETOOLONG)
-        return record.tail
+        is_object = record.content_state == State.OBJECT
+        return self.objects.read(record.tail) if is_object else record.tail
 
     def is_submodule(self, key: Hashable) -> bool:
         """Tell whether a node stands for another repository, whose files are not here."""
@@ -175,7 +174,7 @@ class RepositoryTree:
         target: bytes = b"",
     ) -> Node:
         """Make a node."""
-        _check_name(name)
+        _check_name(name, kind)
         directory = self._unfolded(parent)
         return self._store.create(directory, name, kind, mode, owner, actor, target=target)
 
@@ -217,10 +216,14 @@ class RepositoryTree:
         exchange: bool = False,
     ) -> None:
         """Move an entry as rename(2) says."""
-        _check_name(new_name)
         source, target = self._unfolded(parent), self._unfolded(new_parent)
         with self._kv.read() as txn:
+            moved = nodes.child(txn, source, name)
             taken = nodes.child(txn, target, new_name)
+        if moved is not None:
+            _check_name(new_name, moved.kind)
+        if exchange and taken is not None:
+            _check_name(name, taken.kind)
         if taken is not None and is_folded(taken):
             self._unfolded(taken.id)  # so that it is seen not to be empty
         self._store.rename(
@@ -252,6 +255,7 @@ class RepositoryTree:
         mount: Path,
         *,
         prune: bool,
+        hidden: Callable[[Path], bool],
     ) -> None:
         """Have paths show other objects, or nothing (see `Rewrite.apply`).
 
@@ -261,6 +265,7 @@ class RepositoryTree:
             actor: who wants it.
             mount: where the working copy is mounted, for the journal.
             prune: drop directories that are left empty.
+            hidden: tells what the one who wants it does not see.
 
         Raises:
             OSError: something is in the way.
@@ -275,7 +280,8 @@ class RepositoryTree:
                 path=b"/" + b"/".join((*mount, *path)), before=journal_hash(before),
             )  # fmt: skip
 
-        Rewrite(self.nodes, txn, self.copy.top, now, note).apply(edits, prune=prune)
+        rewrite = Rewrite(self.nodes, txn, self.copy.top, now, note, hidden)
+        rewrite.apply(edits, prune=prune)
 
     def get_xattr(self, key: Hashable, name: bytes) -> bytes:
         """Return an extended attribute."""
@@ -310,8 +316,8 @@ class _RepositoryDirectory:
         """Nothing is held."""
 
 
-def _check_name(name: bytes) -> None:
-    if is_git(name):
+def _check_name(name: bytes, kind: int) -> None:
+    if is_refused(name, link=kind == Kind.SYMLINK):
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
 

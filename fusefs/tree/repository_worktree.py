@@ -7,6 +7,7 @@ over only where nobody has changed them since.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -64,13 +65,20 @@ class RepositoryWorktree:
         self._repository.references.create(name, pygit2.Oid(raw=base), force=True)
 
     def materialise(self, tree: bytes, base: bytes) -> None:
-        """Have the worktree's files be those of `tree`, as changes to the commit `base`."""
+        """Have the worktree's files be those of `tree`, as changes to the commit `base`.
+
+        Raises:
+            OSError: a file cannot be written: the disk is full, a link's target is none.
+        """
         worktree = pygit2.Repository(os.fspath(self.folder))
         # A run that is cut off leaves no note, so the next one starts over.
         if self._note in self._repository.references:
             self._repository.references.delete(self._note)
         files = worktree[pygit2.Oid(raw=tree)]
-        worktree.checkout_tree(files, strategy=_EXACTLY)  # type: ignore[no-untyped-call]
+        try:
+            worktree.checkout_tree(files, strategy=_EXACTLY)  # type: ignore[no-untyped-call]
+        except (pygit2.GitError, KeyError, ValueError) as error:
+            raise OSError(errno.EIO, f"git cannot write all files: {error}") from None
         worktree.index.read_tree(pygit2.Oid(raw=self._objects.tree_of(base)))
         worktree.index.write()
         self._repository.references.create(self._note, pygit2.Oid(raw=tree))

@@ -5,17 +5,23 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import signal
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from fusefs.contract.levels import Level
+from fusefs.contract.sessions import SessionSpec
+from fusefs.daemon.notify import Notifier
+from fusefs.session.session import Session
 from fusefs.store import keys
 from fusefs.store import seal as sealing
+from fusefs.store.instance import Instance
 from fusefs.tree.backend import Change
 from tests.conftest import unmount
 from tests.daemon.conftest import World, settle, until
+from tests.mount.killing import forked_daemon
 
 
 def missing(path: Path) -> bool:
@@ -48,6 +54,29 @@ def test_names_come_and_go(world: World) -> None:
         until(lambda: missing(view / "moved"))
         other.mkdir("/moved")
         until((view / "moved").is_dir)
+
+
+def test_a_change_that_the_kernel_has_not_heard_of_is_seen_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New bytes were cut at the old size: that was kept, of a file whose bytes were not."""
+    folder, top = tmp_path / "instance", tmp_path / "view"
+    top.mkdir()
+    with Instance.init(folder) as instance:
+        instance.sessions.put(SessionSpec("s", grants={(): Level.COMMIT}), "-")
+    monkeypatch.setattr(Notifier, "content", lambda notifier, inode: None)
+    monkeypatch.setattr(Notifier, "attributes", lambda notifier, inode: None)
+    daemon = forked_daemon(folder, "s", top)
+    try:
+        (top / "f").write_bytes(b"short\n")
+        settle(top)
+        os.listdir(top)  # tells the kernel all attributes
+        with Instance.open(folder) as instance:
+            Session(instance).write("/f", b"much longer than before\n")
+        assert (top / "f").read_bytes() == b"much longer than before\n"
+    finally:
+        os.kill(daemon, signal.SIGTERM)
+        os.waitpid(daemon, 0)
 
 
 def test_content_of_the_same_size_and_time(world: World) -> None:
@@ -173,6 +202,40 @@ def test_passages(world: World) -> None:
         (view / "shut" / "deep" / "room" / "k").write_bytes(b"")
     assert caught.value.errno == errno.EROFS
     assert (view / "shut" / "deep" / "room" / "k").stat().st_mode & 0o222 == 0
+
+
+def test_what_is_below_a_passage_comes_and_goes(world: World) -> None:
+    with world.opened() as other:
+        other.write("/p/q/seen", b"file")
+        file = world.mount("s", {(b"p", b"q", b"seen"): Level.STAGE}).point / "p/q/seen"
+        assert file.read_bytes() == b"file"
+        with file.open("rb", buffering=0) as held:
+            other.rm("/p/q/seen")
+            until(lambda: missing(file))
+            assert held.read() == b"file"
+        other.mkdir("/p/q/seen")
+        until(file.is_dir)
+        for change in (lambda: other.rm("/p/q"), lambda: other.mv("/p/q", "/hidden")):
+            other.write("/p/q/seen/in", b"in")
+            until((file / "in").exists)
+            inside = os.open(file, os.O_RDONLY)
+            change()
+            until(lambda: missing(file))
+            # Who stands in it goes with it: into the trash, or to where nothing is granted.
+            until(lambda: is_refused("in", inside))  # noqa: B023 - waited for here
+            os.close(inside)
+        other.mv("/hidden", "/p/q")
+        until((file / "in").exists)
+        other.mv("/p/q/seen", "/p/q/other")
+        until(lambda: missing(file))
+
+
+def is_refused(name: str, directory: int) -> bool:
+    try:
+        os.stat(name, dir_fd=directory)
+    except OSError as error:
+        return error.errno in (errno.ENOENT, errno.EACCES)
+    return False
 
 
 def test_passages_may_answer_enoent(world: World) -> None:

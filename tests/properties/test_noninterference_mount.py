@@ -78,7 +78,7 @@ class Side:
         self.marks += 1
         self.operator.write("/mark", b"%d" % self.marks)
         give_up = time.monotonic() + _PATIENCE
-        while _quietly((self.top / "mark").read_bytes) != b"%d" % self.marks:
+        while quietly((self.top / "mark").read_bytes) != b"%d" % self.marks:
             assert time.monotonic() < give_up, "the mount does not follow"
 
     def at(self, path: Path) -> bytes:
@@ -108,7 +108,7 @@ class Side:
             "rename": lambda: os.rename(target, path),
             "walk": lambda: sorted(os.walk(path)) and os.listxattr(path),
         }
-        return call.op, _quietly(actions[call.op])
+        return call.op, quietly(actions[call.op])
 
     def seen(self, path: Path) -> object:
         """Return what stat(2) tells, inodes numbered by first sight, times as changed or not."""
@@ -121,19 +121,19 @@ class Side:
             status.st_uid, status.st_gid, stood_still,
         )  # fmt: skip
 
-    def everything(self) -> list[object]:
+    def everything(self, depth: int = 4) -> list[object]:
         found: list[object] = [tuple(os.statvfs(self.top))[:10]]
         pending: list[Path] = [(b"a",), (b"b",), (b"c",)]
         while pending:
             path = pending.pop()
             found.append((path, self.answer(Call("stat", path))))
             found.append(self.answer(Call("list", path)))
-            if len(path) < 4:
+            if len(path) < depth:
                 pending.extend((*path, name) for name in (b"a", b"b", b"c"))
         return found
 
 
-def _quietly(action: Callable[[], object]) -> object:
+def quietly(action: Callable[[], object]) -> object:
     try:
         return action()
     except OSError as error:

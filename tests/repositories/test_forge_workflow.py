@@ -195,7 +195,7 @@ def test_giving_up_a_merge(quick, remote):
     assert quick("status", *ada, "--json").json["merging"] == remote.tip("topic")
     assert quick("cat", "/project/kept.log", "--session", "ada").out == "kept\n"
     quick("repo", "restore", "--new", *ada)
-    assert quick("status", *ada).out == ""
+    assert quick("status", *ada).out == "## main [behind 1]\n"
     assert "Up to date" not in quick("sync", "--from", "topic", *bob).out
     quick("commit", "-m", "Merge topic", *bob)
     tree = git(remote.url, "ls-tree", "--name-only", "main").split()

@@ -57,6 +57,21 @@ def test_a_repository_comes_and_goes_while_mounted(cli: Cli, mount: Mount, remot
     assert (view / "p/d/b").read_text() == "b\n"
 
 
+@pytest.mark.parametrize("grants", [["/p/d=ro"], ["/p=ro", "/p/d=none", "/p/d/b=ro"]])
+def test_a_repository_that_is_mounted_anew_is_seen_through_a_passage(
+    cli: Cli, mount: Mount, remote: Remote, grants: list[str]
+) -> None:
+    cli("session", "create", "s", *(f"--grant={grant}" for grant in grants))
+    cli("repo", "add", remote.url, "/p")
+    view = mount("s")
+    inside = os.open(view / "p/d", os.O_PATH)  # the kernel keeps the way to it
+    cli("repo", "rm", "/p")
+    until(lambda: not (view / "p/d/b").exists())
+    cli("repo", "add", remote.url, "/p")
+    until((view / "p/d/b").exists)
+    os.close(inside)
+
+
 def is_gone(name: str, directory: int) -> bool:
     try:
         os.stat(name, dir_fd=directory)

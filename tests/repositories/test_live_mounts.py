@@ -18,7 +18,7 @@ from fusefs.contract.levels import Level
 from fusefs.contract.paths import Path as TreePath
 from fusefs.session.committing import commit
 from fusefs.session.session import Session
-from fusefs.session.syncing import sync
+from fusefs.session.syncing import switch, sync
 from fusefs.store.instance import Instance
 from fusefs.tree.instance_care import check
 from tests.daemon.conftest import settle, until
@@ -219,6 +219,47 @@ def test_others_commits_and_syncs_are_seen(views: Views) -> None:
     assert not sync(repository(views.t)).conflicts
     until(lambda: shows(views.other) == shows(views.first))
     assert repository(views.t).changes() == []
+
+
+def test_who_stands_in_a_directory_that_stays_goes_on(views: Views) -> None:
+    """Also where nothing stays in it: what comes takes the place of what goes."""
+    shows(views.first)
+    where = {name: os.open(views.first / name, os.O_RDONLY) for name in ("", "d", "d/deep/er")}
+    numbers = {name: os.fstat(fd).st_ino for name, fd in where.items()}
+
+    def theirs(top: Path) -> None:
+        for name in ("d/a.txt", "d/b.txt", "d/deep/er/c.txt"):
+            (top / name).unlink()
+        (top / "d/deep/er").mkdir(exist_ok=True, parents=True)
+        (top / "d/deep/er/instead").write_bytes(b"instead\n")
+
+    def goes_on() -> bool:
+        return all(
+            os.readlink(f"/proc/self/fd/{fd}") == str(views.first / name).rstrip("/")
+            and os.stat(views.first / name).st_ino == numbers[name] == os.fstat(fd).st_ino
+            for name, fd in where.items()
+        )
+
+    commit_to(views.source, theirs)
+    git(views.source, "branch", "first", "main~1")
+    for move in (
+        partial(sync, repository(views.s)),
+        partial(switch, repository(views.s), "first"),
+        partial(switch, repository(views.s), "main"),
+    ):
+        was = (views.first / "d/a.txt").exists()
+        move()
+        until(lambda: (views.first / "d/a.txt").exists() != was)  # noqa: B023 - waited for here
+        until(lambda: (views.first / "d/deep/er/instead").exists() == was)  # noqa: B023
+        assert goes_on()
+    (views.first / "d/deep/er/instead").unlink()
+    (views.first / "d/deep/er/mine").write_bytes(b"mine\n")
+    settle(views.first)
+    repository(views.s).restore((), new=True)
+    until((views.first / "d/deep/er/instead").exists)
+    assert goes_on()
+    for fd in where.values():
+        os.close(fd)
 
 
 def test_a_restore_is_seen(views: Views) -> None:

@@ -355,3 +355,65 @@ def test_who_a_session_commits_as(cli):
     assert cli("session", "show", "s", "--json").json["user"] == "C <c@d>"
     for wrong in ("<only@mail>", "two <a@b> <c@d>", "line\nend <a@b>"):
         assert "Not a user" in cli("session", "user", "s", wrong, expect=2).err
+
+
+def test_status_shows_what_is_in_conflict_until_it_is_put_right(project, remote):
+    work = ("--session", "all")
+    for name, text in (("README", b"mine\n"), ("src/a.py", b"mine\n"), ("added", b"mine\n")):
+        project("write", f"/project/{name}", *work, stdin=text)
+    project("rm", "/project/docs/b.md", *work)
+    remote.commit("theirs", {
+        "README": "theirs\n", "src/a.py": None, "added": "theirs\n", "docs/b.md": "theirs\n",
+        "src/other": "x\n",
+    })  # fmt: skip
+    project("sync", "/project", *work, expect=1)
+    shown = ["UU README", "AA added", "DU docs/b.md", "UD src/a.py"]
+    assert project("status", "/project", *work).out.splitlines() == shown
+    told = project("status", "/project", *work, "--json").json["changes"]
+    assert [(one["code"], one["conflict"]) for one in told] == [(c[:2], True) for c in shown]
+    assert project("status", "/project/docs", *work).out == "DU docs/b.md\n"
+    assert "?? " not in project("sync", "/project", *work).out  # another one changes nothing
+    assert project("status", "/project", *work).out.splitlines() == shown
+    # Put right: written without marks, removed again, changed.
+    project("write", "/project/README", *work, stdin=b"both\n")
+    project("rm", "/project/docs/b.md", *work)
+    project("write", "/project/src/a.py", *work, stdin=b"all new\n")
+    assert project("status", "/project", *work).out.splitlines() == [
+        " M README", "AA added", " D docs/b.md", "?? src/a.py",
+    ]  # fmt: skip
+    project("write", "/project/added", *work, stdin=b"both\n")
+    project("commit", "-m", "Merge", "/project", *work)
+    assert project("status", "/project", *work).out == ""
+
+
+def test_what_a_merge_left_is_settled_by_a_commit(project, remote):
+    work = ("--session", "all")
+    project("write", "/project/src/a.py", *work, stdin=b"mine\n")
+    project("write", "/project/README", *work, stdin=b"mine\n")
+    remote.commit("theirs", {"src/a.py": None, "docs/c.md": "x\n"})
+    project("sync", "/project", *work, expect=1)
+    project("commit", "-m", "Readme", "/project/README", *work)
+    assert project("status", "/project", *work).out == "?? src/\n"
+
+
+def test_status_says_that_a_branch_has_moved_on(project, remote):
+    work = ("--session", "all")
+    project("status", "/project", *work)
+    project("status", "/project/src", "--session", "part")
+    for number in range(2):
+        remote.commit("hidden from one", {"docs/b.md": f"{number}\n"})
+    assert project("status", "/project", *work).out == ""  # not fetched yet
+    project("repo", "fetch", "/project")
+    assert project("status", "/project", *work).out == "## main [behind 2]\n"
+    told = project("status", "/project", *work, "--json").json
+    assert (told["behind"], told["behind_by"]) == (True, 2)
+    for path in ("/project", "/project/src"):
+        assert project("status", path, "--session", "part").out == ""
+        assert project("status", path, "--session", "part", "--json").json["behind"] is False
+    remote.commit("seen by both", {"src/a.py": "x\n"})
+    project("repo", "fetch", "/project")
+    assert project("status", "/project/src", "--session", "part").out == "## main [behind]\n"
+    told = project("status", "/project/src", "--session", "part", "--json").json
+    assert told["behind"] is True and "behind_by" not in told
+    project("sync", "/project", *work)
+    assert project("status", "/project", *work).out == ""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fusefs.contract.paths import Path as TreePath
     from fusefs.session.repository import Repository
     from fusefs.session.session import Session
+    from fusefs.session.status import Behind
 
 
 @click.command("status")
@@ -29,28 +30,32 @@ def status_command(options: Options, path: str, session_name: str | None) -> Non
     """Show what is staged in the repository at or below PATH, as `git status --short` does.
 
     Staged is whatever a session changed and did not commit: `??` is new, ` M` changed, ` D`
-    removed, ` T` of another type. Paths are relative to the repository. No output: nothing.
-    A first line `## NAME` is the branch that commits go to, if it is not the mount's, or a merge
-    that the next commit makes.
+    removed, ` T` of another type; `UU` and its like are in conflict until they are put right or
+    committed. Paths are relative to the repository. No output: nothing. A first line `## NAME` is
+    the branch that commits go to, if it is not the mount's or has moved on (`[behind 2]`, as far
+    as was fetched), or a merge that the next commit makes.
 
     \b
     Example:
       fusefs status /project --session work
     """
     from fusefs.session.repository import Repository
-    from fusefs.session.status import status
+    from fusefs.session.status import behind, status
 
     with open_session(options, session_name) as session:
         repository = Repository(session, path)
         lines = status(repository, repository.path)
+        missing = behind(repository)
         other = repository.tree.copy.merging.hex()
         merging = _commit_id(repository, "merging", other) if other else {}
         if not options.json:
-            if merging or repository.branch != repository.spec.branch:
+            if missing or merging or repository.branch != repository.spec.branch:
                 shown = f", merging {merging['merging'][:12]}" if merging else ""
-                say(f"## {repository.branch}{shown}")
+                say(f"## {repository.branch}{shown}{_behind(missing)}")
             for line in lines:
                 say(str(line))
+            if missing and sys.stdout.isatty():
+                say(f"To take in what others committed: fusefs sync {repository.absolute(())}")
             return
         say_json(
             {
@@ -58,16 +63,25 @@ def status_command(options: Options, path: str, session_name: str | None) -> Non
                 "branch": repository.branch,
                 **_commit_id(repository, "base", repository.tree.copy.base.hex()),
                 **merging,
+                "behind": missing is not None,
+                **({"behind_by": missing.commits} if missing and missing.commits else {}),
                 "changes": [
                     {
                         "code": line.code,
                         "path": repository.absolute(line.path),
                         "directory": line.is_directory,
+                        "conflict": line.is_conflict,
                     }
                     for line in lines
                 ],
             }
         )
+
+
+def _behind(missing: Behind | None) -> str:
+    if missing is None:
+        return ""
+    return " [behind]" if missing.commits is None else f" [behind {missing.commits:,}]"
 
 
 def _commit_id(repository: Repository, name: str, commit: str) -> dict[str, str]:
