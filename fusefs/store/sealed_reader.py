@@ -7,7 +7,7 @@ and each other's neighbours on a second way down the tree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import cast
 
 import lmdb
@@ -23,12 +23,16 @@ _Pair = tuple[memoryview, memoryview]
 class SealedReader:
     """A reader (see `fusefs.store.kv.Reader`) over a transaction that gives buffers."""
 
-    __slots__ = ("_failed", "_get", "_txn")
+    __slots__ = ("_failed", "_get", "_txn", "stamp")
 
     def __init__(
-        self, txn: lmdb.Transaction, failed: Callable[[lmdb.Error], OSError]
+        self,
+        txn: lmdb.Transaction,
+        failed: Callable[[lmdb.Error], OSError],
+        stamp: Hashable = None,
     ) -> None:
         """Read `txn`; `failed` makes of LMDB's errors what is raised."""
+        self.stamp = stamp
         self._txn = txn
         self._get = cast("Callable[[bytes], memoryview | None]", txn.get)
         self._failed = failed

@@ -42,8 +42,28 @@ def merge(
         ForgeError: git is not there, or takes too long.
     """
     merging = _Merge(objects, names)
-    merged = merging.trees((), *(TreeEntry(TREE, tree) for tree in (base, ours, theirs)))
+    merged = merging.trees(*(TreeEntry(TREE, tree) for tree in (base, ours, theirs)))
     return (write_tree(objects, {}) if merged is None else merged.oid), merging.conflicts
+
+
+class _Directories:
+    """One directory being merged, of which those sides that have none count as empty.
+
+    Attributes:
+        path: where it is.
+        sides: the entries of base, ours and theirs.
+        names: those yet to be merged.
+        merged: what comes of it.
+    """
+
+    def __init__(self, objects: RepositoryObjects, path: Path, *sides: TreeEntry | None) -> None:
+        self.path = path
+        self.sides: list[Mapping[bytes, TreeEntry]] = [
+            objects.entries(side.oid) if side is not None and side.is_tree else {}
+            for side in sides
+        ]
+        self.names = iter(sorted(set[bytes]().union(*self.sides)))
+        self.merged: dict[bytes, TreeEntry] = {}
 
 
 class _Merge:
@@ -54,23 +74,26 @@ class _Merge:
         self._names = names
         self.conflicts: list[Path] = []
 
-    def trees(
-        self, path: Path, base: TreeEntry | None, ours: TreeEntry | None, theirs: TreeEntry | None
-    ) -> TreeEntry | None:
-        """Merge directories, of which those that are none count as empty."""
-        sides = [self._entries(entry) for entry in (base, ours, theirs)]
-        merged: dict[bytes, TreeEntry] = {}
-        for name in sorted(set().union(*sides)):
-            before, here, there = (side.get(name) for side in sides)
-            found = self._entry((*path, name), before, here, there, merged)
-            if found is not None:
-                merged[name] = found
-        return TreeEntry(TREE, write_tree(self._objects, merged)) if merged else None
-
-    def _entries(self, entry: TreeEntry | None) -> Mapping[bytes, TreeEntry]:
-        if entry is None or not entry.is_tree:
-            return {}
-        return self._objects.entries(entry.oid)
+    def trees(self, *sides: TreeEntry | None) -> TreeEntry | None:
+        """Merge directories. Nothing recurses: others may lie thousands deep in them."""
+        way = [_Directories(self._objects, (), *sides)]
+        while True:
+            at = way[-1]
+            name = next(at.names, None)
+            if name is not None:
+                base, ours, theirs = (side.get(name) for side in at.sides)
+                found = self._entry((*at.path, name), base, ours, theirs, at.merged)
+                if isinstance(found, _Directories):
+                    way.append(found)
+                elif found is not None:
+                    at.merged[name] = found
+                continue
+            made = TreeEntry(TREE, write_tree(self._objects, at.merged)) if at.merged else None
+            way.pop()
+            if not way:
+                return made
+            if made is not None:
+                way[-1].merged[at.path[-1]] = made
 
     def _entry(
         self,
@@ -79,8 +102,9 @@ class _Merge:
         ours: TreeEntry | None,
         theirs: TreeEntry | None,
         beside: dict[bytes, TreeEntry],
-    ) -> TreeEntry | None:
-        """Merge what stands at a path; what finds no room there goes `beside` it."""
+    ) -> TreeEntry | _Directories | None:
+        """Merge what stands at a path, or return the directories that are to be merged there;
+        what finds no room there goes `beside` it."""
         if ours in (base, theirs):
             return theirs
         if base == theirs:
@@ -93,7 +117,7 @@ class _Merge:
                 own = path[-1] + b"~" + name.replace("/", "_").encode()
                 beside[own] = side
                 self.conflicts.append((*path[:-1], own))
-        return self.trees(path, base, ours, theirs)
+        return _Directories(self._objects, path, base, ours, theirs)
 
     def _files(
         self, path: Path, base: TreeEntry | None, ours: TreeEntry | None, theirs: TreeEntry | None
@@ -146,18 +170,25 @@ def differences(
     objects: RepositoryObjects, old: bytes | None, new: bytes | None, path: Path = ()
 ) -> Iterable[tuple[Path, TreeEntry | None]]:
     """Yield the paths at which two trees have other files, with what the new one has there."""
-    before = {} if old is None else objects.entries(old)
-    after = {} if new is None else objects.entries(new)
-    for name in sorted({*before, *after}):
-        here, there = before.get(name), after.get(name)
-        if here == there:
+    if old == new:
+        return
+    top = [None if tree is None else TreeEntry(TREE, tree) for tree in (old, new)]
+    # Pairs yet to be looked at, the next one last; directories may lie thousands deep.
+    pending: list[tuple[Path, TreeEntry | None, TreeEntry | None]] = [(path, top[0], top[1])]
+    while pending:
+        where, here, there = pending.pop()
+        old_tree = here if here is not None and here.is_tree else None
+        new_tree = there if there is not None and there.is_tree else None
+        if old_tree is None and new_tree is None:
+            yield where, there
             continue
-        below = (*path, name)
-        old_tree = here.oid if here is not None and here.is_tree else None
-        new_tree = there.oid if there is not None and there.is_tree else None
-        if old_tree is not None or new_tree is not None:
-            yield from differences(objects, old_tree, new_tree, below)
-        if there is not None and new_tree is None:
-            yield below, there
-        elif here is not None and old_tree is None:
-            yield below, None
+        before, after = (
+            {} if tree is None else objects.entries(tree.oid) for tree in (old_tree, new_tree)
+        )
+        if here != old_tree or there != new_tree:
+            # A file in a directory's place; it comes after what is in the directory.
+            files = here if old_tree is None else None, there if new_tree is None else None
+            pending.append((where, *files))
+        for name in sorted({*before, *after}, reverse=True):
+            if before.get(name) != after.get(name):
+                pending.append(((*where, name), before.get(name), after.get(name)))
