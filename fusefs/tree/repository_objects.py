@@ -329,14 +329,16 @@ def _parse(data: bytes) -> _Tree:
     if sum(map(len, chain.from_iterable(found))) + 2 * len(found) != len(data):
         raise ValueError("a tree object is damaged")
     found.sort(key=itemgetter(1))
-    entries = {name: TreeEntry(_mode(mode), oid) for mode, name, oid in found}
-    unusable = {name: entry for name, entry in entries.items() if is_unusable(name)}
-    for name in unusable:
-        del entries[name]
+    modes, names, oids = zip(*found, strict=True) if found else ((), (), ())
+    entries = dict(zip(names, map(TreeEntry, map(_mode, modes), oids), strict=True))
+    odd = [name for name in entries if not _plain(name)]
+    unusable = {name: entries.pop(name) for name in odd if is_unusable(name)}
     return _Tree(entries, list(entries), unusable)
 
 
 _ENTRY = re.compile(rb"([0-7]+) ([^\0]*)\0(.{20})", re.DOTALL)
+_plain = re.compile(rb"[A-FH-Za-fh-z0-9_][^/\\]{0,200}", re.DOTALL).fullmatch
+"""Nearly all names; they can be in every directory."""
 
 
 @lru_cache(maxsize=64)

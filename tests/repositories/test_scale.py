@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pygit2
 import pytest
-from pygit2.enums import Option
+from pygit2.enums import ObjectType, Option
 
 from fusefs.session.committing import commit
 from fusefs.session.session import Session
@@ -17,6 +17,7 @@ from fusefs.store import keys, nodes, orphans
 from fusefs.store.instance import Instance
 from fusefs.store.kv import after_prefix
 from fusefs.tree.instance_care import check
+from fusefs.tree.repository_objects import RepositoryObjects
 from tests.repositories.place import add_mount, add_session, git, repository
 
 _MANY = 3_000
@@ -123,3 +124,24 @@ def test_deep_directories(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> No
         session.rm(b"/proj/d")
         assert len(repository(session).changes()) == 3
         assert check(instance).problems == []
+
+
+def test_odd_tree_objects(tmp_path: Path) -> None:
+    make(tmp_path / "source", {b"f": b"x\n"})
+    blob = bytes.fromhex(git(tmp_path / "source", "rev-parse", "main:f").decode().strip())
+    objects = RepositoryObjects(str(tmp_path / "source"))
+
+    def read(*entries: bytes) -> list[bytes]:
+        data = b"".join(entries)
+        return list(objects.entries(objects.repository.odb.write(ObjectType.TREE, data).raw))
+
+    def entry(name: bytes, mode: bytes = b"100644") -> bytes:
+        return mode + b" " + name + b"\0" + blob
+
+    assert read() == []
+    # What git would not check out is not shown; a name may have spaces, an id any byte.
+    names = [b".git", b".git", b"a/b", b" b ", b"\n", b"x" * 256, b"gar", b""]
+    assert read(*map(entry, names)) == [b"\n", b" b ", b"gar"]
+    assert read(entry(b"a"), entry(b"a-"), entry(b"a", b"40000")) == [b"a", b"a-"]
+    with pytest.raises(OSError, match="is not in the repository's clone"):
+        read(entry(b"a"), entry(b"b")[:-1])
