@@ -36,6 +36,7 @@ class ViewDirectory:
             page = self._directory.entries(after, limit - len(found))
             if not page:
                 break
+            is_last = len(page) < limit - len(found)
             after = page[-1].name
             for entry in page:
                 child_cursor = cursor.child(entry.name)
@@ -51,6 +52,8 @@ class ViewDirectory:
                 found.append(
                     (entry.name, child, view.stat_node(child, child_cursor, spot.node))
                 )
+            if is_last:
+                break
         return found
 
     def close(self) -> None:

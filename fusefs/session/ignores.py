@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import tempfile
@@ -12,6 +13,7 @@ from fusefs.contract.errors import ContractError
 from fusefs.contract.kinds import Kind
 from fusefs.contract.paths import Path
 from fusefs.forge.git_process import run
+from fusefs.session.place import Place
 from fusefs.session.session import Session
 
 _NAME = b".gitignore"
@@ -37,24 +39,28 @@ def ignored(session: Session, mount: Path, clone: str, paths: Collection[Path]) 
         OSError: git failed.
         ForgeError: git is not there, or takes too long.
     """
-    directories = {path[:depth] for path in paths for depth in range(len(path))}
-    rules = {}
-    for directory in directories:
-        data = _read(session, (*mount, *directory, _NAME))
-        if data is not None:
-            rules[directory] = data
+    rules = dict(_rules(session, mount, paths))
     return _ask(clone, rules, paths) if rules else set()
 
 
-def _read(session: Session, path: Path) -> bytes | None:
-    text = b"/" + b"/".join(path)
-    try:
-        stat = session.stat(text, follow=False)
-        if stat.kind != Kind.FILE or stat.size > _MOST_BYTES:
-            return None  # as git: a link is not followed
-        return session.read(text)
-    except ContractError:
-        return None
+def _rules(
+    session: Session, mount: Path, paths: Collection[Path]
+) -> Iterator[tuple[Path, bytes]]:
+    """Yield the directories above `paths` that have rules, with those."""
+    if not paths:
+        return
+    view = session.view
+    places: dict[Path, Place] = {(): session.place(mount)}
+    directories = {path[:depth] for path in paths for depth in range(len(path))}
+    # One by one from the top: each is looked up in the one above, however deep it lies.
+    for directory in sorted(directories, key=len):
+        with contextlib.suppress(ContractError, KeyError):
+            if directory:
+                above = places[directory[:-1]]
+                places[directory] = view.child(above, directory[-1])[0]
+            _, stat = view.child(places[directory], _NAME)
+            if stat.kind == Kind.FILE and stat.size <= _MOST_BYTES:  # as git: no link is followed
+                yield directory, session.read(b"/" + b"/".join((*mount, *directory, _NAME)))
 
 
 def _ask(clone: str, rules: dict[Path, bytes], paths: Collection[Path]) -> set[Path]:

@@ -24,12 +24,10 @@ from fusefs.session import rights
 from fusefs.session.binding import check_room, make_room
 from fusefs.session.repository import Repository
 from fusefs.session.session import Session
-from fusefs.store import nodes
 from fusefs.store.instance import Instance
 from fusefs.store.kv import Reader
 from fusefs.store.mounts import MountSpec
-from fusefs.store.working_copies import working_copies
-from fusefs.tree.repository_nodes import is_folded
+from fusefs.store.working_copies import is_untouched, working_copies
 from fusefs.tree.repository_objects import RepositoryObjects
 from fusefs.tree.repository_worktree import RepositoryWorktree
 
@@ -279,7 +277,7 @@ def remove(instance: Instance, path: Path, *, force: bool) -> MountSpec:
             _title(name)
             for name, copy in working_copies(txn, spec.id).items()
             if (
-                not is_folded(nodes.locate(txn, copy.top).record)
+                not is_untouched(txn, copy)
                 if objects is None
                 else _whole(instance, name, path).changes()
             )

@@ -316,6 +316,8 @@ class Session:
 
     def _make_parents(self, path: Path) -> Place:
         """Return the directory that `path` is in, made if need be."""
+        with contextlib.suppress(NotFound, NotADirectory):
+            return self._directory(path[:-1])
         place, depth = self.view.root, 0
         for depth in range(1, len(path)):
             try:

@@ -73,7 +73,7 @@ def behind(repository: Repository) -> Behind | None:
         tip = objects.branch(repository.branch)
     except FileNotFoundError:
         return None  # it is gone, as sync will say
-    if tip == base:
+    if objects.is_in_history(tip, base):
         return None
     if repository.is_whole:
         return Behind(objects.count_beyond(base, tip))

@@ -203,7 +203,10 @@ def _check_places(txn: Reader, report: CheckReport) -> Iterator[str]:
             yield f"node {keys.to_number(key[1:])}: it is in no directory"
     if count != report.nodes:
         yield f"there are {report.nodes} entries, but {count} nodes"
-    for prefix, what in ((keys.DRAFTS, "draft"), (keys.XATTRS, "attribute")):
+    belong = (
+        (keys.DRAFTS, "draft"), (keys.XATTRS, "attribute"), (keys.SUPERSEDED, "superseded name")
+    )
+    for prefix, what in belong:
         for key, _ in txn.range(prefix, after_prefix(prefix)):
             if txn.get(keys.node(keys.to_number(key[1:]))) is None:
                 yield f"{what} of node {keys.to_number(key[1:])}: there is no such node"

@@ -11,6 +11,8 @@ prefix    rest of the key                 value
 ``d``     node id                         draft: small content being written
 ``s``     node id                         scratch: large content being written
 ``x``     node id, attribute name         extended attribute
+``h``     directory id, name              nothing: what the directory's tree object has there
+                                          counts no more
 ``t``     trash id                        trash record
 ``p``     old parent id, trash id         trash by directory
 ``r``     directory id                    the current run of removals in a directory
@@ -57,6 +59,7 @@ BLOCK_SUMS = b"b"
 DRAFTS = b"d"
 SCRATCHES = b"s"
 XATTRS = b"x"
+SUPERSEDED = b"h"
 TRASHED = b"t"
 TRASHED_FROM = b"p"
 REMOVAL_RUNS = b"r"
@@ -102,6 +105,11 @@ def draft(node_id: int) -> bytes:
 def scratch(node_id: int) -> bytes:
     """Return the key of a node's scratch record."""
     return SCRATCHES + node_id.to_bytes(8, "big")
+
+
+def superseded(directory: int, name: bytes) -> bytes:
+    """Return the key that tells an entry of a directory's tree object is not its entry any more."""
+    return SUPERSEDED + directory.to_bytes(8, "big") + name
 
 
 def working_top(node_id: int) -> bytes:

@@ -8,13 +8,19 @@ than this is used.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 
 class Reader(Protocol):
     """A snapshot."""
+
+    @property
+    def stamp(self) -> Hashable:
+        """Whatever two snapshots hold is the same if their stamps are equal; None equals none,
+        since what it stands for may change."""
+        ...
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of `key`, or None."""

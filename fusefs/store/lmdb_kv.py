@@ -118,6 +118,8 @@ class LmdbKV:
         self._commit_seconds = _BATCH_SECONDS / 4
         self._lazy_until = 0.0
         self.batch: lmdb.Transaction | None = None
+        self.changes = 1
+        """Grows with whatever becomes of the open batch; never 0, which stands for a snapshot."""
         self.on_commit: list[Callable[[], None]] = []
         self.recovered = False
         """Something was replayed that nobody was told of yet."""
@@ -325,6 +327,7 @@ class LmdbKV:
 
     def _apply(self, writes: WriteSet) -> None:
         self._batch_writes.append(writes)
+        self.changes += 1
         self._batch_bytes += sum(len(value) for value in writes.values() if value)
         try:
             self._put_all(writes)
@@ -373,6 +376,7 @@ class LmdbKV:
         """Begin the batch again and do its mutations once more."""
         if self.batch is not None:
             self.batch.abort()
+        self.changes += 1
         self.batch = self.begin(write=True)
         for writes in self._batch_writes:
             self._put_all(writes)

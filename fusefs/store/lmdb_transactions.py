@@ -28,9 +28,13 @@ class ReadTransaction:
     def __enter__(self) -> SealedReader:
         batch = self._kv.batch
         if batch is not None:
-            return SealedReader(batch, self._kv.reading_failed, self._kv.soundness)
+            return SealedReader(
+                batch, self._kv.reading_failed, self._kv.soundness, (batch.id(), self._kv.changes)
+            )
         self._own = self._kv.begin(write=False)
-        return SealedReader(self._own, self._kv.reading_failed, self._kv.soundness)
+        return SealedReader(
+            self._own, self._kv.reading_failed, self._kv.soundness, (self._own.id(), 0)
+        )
 
     def __exit__(self, *exc: object) -> None:
         if self._own is not None:
@@ -40,13 +44,14 @@ class ReadTransaction:
 class WriteTransaction:
     """Context manager that collects writes over the batch, then applies them together."""
 
-    __slots__ = ("_freeing", "_kv", "_lazy", "_reader", "writes")
+    __slots__ = ("_freeing", "_kv", "_lazy", "_reader", "stamp", "writes")
 
     def __init__(self, kv: LmdbKV, *, freeing: bool, lazy: bool) -> None:
         self._kv = kv
         self._freeing = freeing
         self._lazy = lazy
         self.writes: dict[bytes, bytes | None] = {}
+        self.stamp = None
 
     def __enter__(self) -> Self:
         kv = self._kv

@@ -52,6 +52,26 @@ def children(txn: Reader, parent: int, after: bytes = b"") -> Iterator[tuple[byt
         yield key[9:], unpack(raw)
 
 
+def superseded(txn: Reader, directory: int, after: bytes = b"") -> Iterator[bytes]:
+    """Yield the names, in order and after the name `after`, at which the tree object of a
+    directory in the state `OBJECT` counts no more: what is stored there does, or nothing is."""
+    prefix = keys.superseded(directory, b"")
+    start = prefix + after + b"\0" if after else prefix
+    for key, _ in txn.range(start, after_prefix(prefix)):
+        yield key[9:]
+
+
+def is_superseded(txn: Reader, directory: int, name: bytes) -> bool:
+    """Tell whether a directory's tree object counts no more at `name` (see `superseded`)."""
+    return txn.get(keys.superseded(directory, name)) is not None
+
+
+def supersede(txn: Writer, parent: int, name: bytes, record: Record) -> None:
+    """Store the node that a directory's tree object has at `name`, which counts from now on."""
+    place(txn, parent, name, record)
+    txn.put(keys.superseded(parent, name), b"")
+
+
 def is_empty(txn: Reader, parent: int) -> bool:
     """Tell whether a directory has no entry."""
     return next(children(txn, parent), None) is None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from fusefs.store import keys, nodes
@@ -112,5 +113,10 @@ def drop_subtree(instance: Instance, located: Located) -> None:
                 child = next(nodes.children(txn, directory), None)
                 if child is not None:
                     way.append(Located(directory, *child))
-                else:
-                    nodes.drop(txn, way.pop())
+                    continue
+                names = list(islice(nodes.superseded(txn, directory), _CHUNK))
+                for name in names:
+                    txn.delete(keys.superseded(directory, name))
+                if names:
+                    break  # there may be many more
+                nodes.drop(txn, way.pop())

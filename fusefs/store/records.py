@@ -25,8 +25,8 @@ class State(IntEnum):
     SCRATCH = 2
     """Large and being written: in a scratch file; its size and mtime are the file's."""
     OBJECT = 3
-    """In a repository's object database, by object id, unchanged: a file's bytes, or the entries
-    of a directory of which none is stored yet."""
+    """In a repository's object database, by object id: a file's bytes, unchanged, or the entries
+    of a directory, but for those that are stored or superseded."""
 
 
 class Record(NamedTuple):

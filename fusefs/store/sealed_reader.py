@@ -7,7 +7,7 @@ be whole, in order, and each other's neighbours on a second way down the tree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import cast
 
 import lmdb
@@ -25,13 +25,14 @@ _Pair = tuple[memoryview, memoryview]
 class SealedReader:
     """A reader (see `fusefs.store.kv.Reader`) over a transaction that gives buffers."""
 
-    __slots__ = ("_failed", "_get", "_soundness", "_txn")
+    __slots__ = ("_failed", "_get", "_soundness", "_txn", "stamp")
 
     def __init__(
         self,
         txn: lmdb.Transaction,
         failed: Callable[[lmdb.Error], OSError],
         soundness: Soundness | None,
+        stamp: Hashable = None,
     ) -> None:
         """Read `txn`.
 
@@ -39,7 +40,9 @@ class SealedReader:
             txn: of a file that was looked at.
             failed: makes of LMDB's errors what is raised.
             soundness: what is known of the file's pages; None where all of them were verified.
+            stamp: see `fusefs.store.kv.Reader`.
         """
+        self.stamp = stamp
         self._txn = txn
         self._get = cast("Callable[[bytes], memoryview | None]", txn.get)
         self._failed = failed

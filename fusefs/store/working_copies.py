@@ -1,8 +1,8 @@
 """Each session's working copy of a mounted repository.
 
-A working copy is a tree of nodes like the instance's own, below a top of its own. Of a
-directory in the state `OBJECT` no entry is stored: they are those of its tree object, until
-the first of them changes. So a working copy costs what was changed in it.
+A working copy is a tree of nodes like the instance's own, below a top of its own. The entries of
+a directory in the state `OBJECT` are those of its tree object, but for what lies over it: entries
+that are stored, and names that are superseded. So a working copy costs what was changed in it.
 """
 
 from __future__ import annotations
@@ -82,6 +82,15 @@ def working_copy(txn: Reader, mount: int, session: str) -> WorkingCopy | None:
     """Return a session's working copy of a mount, None where it has none yet."""
     raw = txn.get(_key(mount, session))
     return None if raw is None else _unpack(raw)
+
+
+def is_untouched(txn: Reader, copy: WorkingCopy) -> bool:
+    """Tell whether nothing was ever changed in a working copy."""
+    return (
+        nodes.locate(txn, copy.top).record.content_state == State.OBJECT
+        and nodes.is_empty(txn, copy.top)
+        and next(nodes.superseded(txn, copy.top), None) is None
+    )
 
 
 def working_copies(txn: Reader, mount: int) -> dict[str, WorkingCopy]:

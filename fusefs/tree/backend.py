@@ -151,7 +151,8 @@ class Directory(Protocol):
     stays in place while others come and go."""
 
     def entries(self, after: bytes, limit: int) -> Sequence[Entry]:
-        """Return at most `limit` entries whose names sort after `after` (b"" for the first)."""
+        """Return at most `limit` entries whose names sort after `after` (b"" for the first);
+        fewer only where there are no more."""
         ...
 
     def close(self) -> None:

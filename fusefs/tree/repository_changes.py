@@ -1,7 +1,6 @@
 """What a working copy changed, told by comparing its nodes with its base.
 
-Only directories of which entries are stored are looked into: the others are what their tree
-object says.
+Only what lies over tree objects is looked at, and where a tree object is not the base's.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pygit2
 
@@ -23,7 +23,7 @@ from fusefs.store.nodes import Located, locate
 from fusefs.store.records import SUBMODULE, Record, State
 from fusefs.store.scratch import scratch_record
 from fusefs.tree.repository_nodes import Folded, is_folded
-from fusefs.tree.repository_objects import BLOB, LINK, PROGRAM, TreeEntry
+from fusefs.tree.repository_objects import BLOB, LINK, PROGRAM, TREE, TreeEntry
 from fusefs.tree.repository_objects import SUBMODULE as GITLINK
 from fusefs.tree.repository_tree import RepositoryTree
 
@@ -49,6 +49,14 @@ class Changed:
     node: Record | None
 
 
+class _Pair(NamedTuple):
+    """What the base and the working copy have at a path."""
+
+    path: Path
+    old: TreeEntry | None
+    new: Located | Folded | None
+
+
 class Changes:
     """Compares a working copy with its base, in one transaction."""
 
@@ -65,46 +73,52 @@ class Changes:
     def all(self) -> Iterator[Changed]:
         """Yield what is changed, in path order within each directory."""
         top = locate(self._txn, self._tree.copy.top)
-        base = self._objects.commit(self._tree.copy.base).tree_id.raw
-        yield from self._compare((), base, top)
+        base = TreeEntry(TREE, self._objects.commit(self._tree.copy.base).tree_id.raw)
+        # Pairs yet to be compared, the next one last; directories may lie thousands deep.
+        pending: list[Iterator[_Pair]] = [iter([_Pair((), base, top)])]
+        while pending:
+            pair = next(pending[-1], None)
+            if pair is None:
+                pending.pop()
+                continue
+            path, old, new = pair
+            old_tree = old.oid if old is not None and old.is_tree else None
+            new_tree = new if new is not None and _has_entries(new.record) else None
+            if old_tree is None and new_tree is None:
+                found = None if new is None else self.entry(new.record)
+                if old != found:
+                    yield Changed(path, old, found, None if new is None else new.record)
+                continue
+            if old_tree is None or new_tree is None:
+                beside = _Pair(path, old if old_tree is None else None,
+                               new if new_tree is None else None)  # fmt: skip
+                pending.append(iter([beside]))
+            pending.append(self._below(path, old_tree, new_tree))
 
-    def _compare(self, path: Path, base: bytes, work: Located | Folded) -> Iterator[Changed]:
-        if is_folded(work.record) and work.record.tail == base:
-            return
-        old = self._objects.entries(base)
-        new = {
-            name: found if isinstance(found, Folded) else Located(work.record.id, name, found)
-            for name, found in self._tree.nodes.children(self._txn, work, b"")
-        }
-        for name in sorted({*old, *new}):
-            yield from self._pair((*path, name), old.get(name), new.get(name))
+    def _below(
+        self, path: Path, old: bytes | None, new: Located | Folded | None
+    ) -> Iterator[_Pair]:
+        """Yield the pairs in two directories, or one, that may differ."""
+        nodes = self._tree.nodes
+        if new is None:
+            for name, entry in self._entries(old).items():
+                yield _Pair((*path, name), entry, None)
+        elif old is None:
+            for node in nodes.children(self._txn, new):
+                yield _Pair((*path, node.name), None, node)
+        else:
+            before, names = self._entries(old), nodes.changed_names(self._txn, new)
+            shown = new.record.tail if is_folded(new.record) else None
+            if shown != old:
+                now = self._entries(shown)
+                names.update(
+                    name for name in before.keys() | now.keys() if before.get(name) != now.get(name)
+                )
+            for name in sorted(names):
+                yield _Pair((*path, name), before.get(name), nodes.child(self._txn, new, name))
 
-    def _pair(
-        self, path: Path, old: TreeEntry | None, new: Located | Folded | None
-    ) -> Iterator[Changed]:
-        old_tree = old.oid if old is not None and old.is_tree else None
-        new_tree = new if new is not None and _has_entries(new.record) else None
-        if old_tree is not None and new_tree is not None:
-            yield from self._compare(path, old_tree, new_tree)
-            return
-        if old_tree is not None:
-            yield from self._removed(path, old_tree)
-            old = None
-        if new_tree is not None:
-            yield from self._added(path, new_tree)
-            new = None
-        found = None if new is None else self.entry(new.record)
-        if old != found:
-            yield Changed(path, old, found, None if new is None else new.record)
-
-    def _removed(self, path: Path, tree: bytes) -> Iterator[Changed]:
-        for name, entry in self._objects.entries(tree).items():
-            yield from self._pair((*path, name), entry, None)
-
-    def _added(self, path: Path, directory: Located | Folded) -> Iterator[Changed]:
-        for name, found in self._tree.nodes.children(self._txn, directory, b""):
-            node = found if isinstance(found, Folded) else Located(0, name, found)
-            yield from self._pair((*path, name), None, node)
+    def _entries(self, tree: bytes | None) -> dict[bytes, TreeEntry]:
+        return {} if tree is None else self._objects.entries(tree)
 
     def at(self, path: Path) -> TreeEntry | None:
         """Return what is at a path below the top; None for a directory, and for nothing."""
@@ -115,7 +129,7 @@ class Changes:
             found = self._tree.nodes.child(self._txn, at, name)
             if found is None:
                 return None
-            at = found if isinstance(found, Folded) else Located(at.record.id, name, found)
+            at = found
         return self.entry(at.record)
 
     def entry(self, record: Record) -> TreeEntry | None:

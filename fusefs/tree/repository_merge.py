@@ -5,11 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from pathlib import Path as HostPath
-from types import MappingProxyType
-from typing import NamedTuple
 
 from fusefs.contract.levels import Level
 from fusefs.contract.paths import NAME_MAX, Path
@@ -58,16 +56,30 @@ def merge(
         ForgeError: git is not there, or takes too long.
     """
     merging = _Merge(objects, names, level)
-    began, here, there = (TreeEntry(TREE, tree) for tree in (base, ours, theirs))
-    merged = merging.trees((), began, here, there)
+    merged = merging.trees(*(TreeEntry(TREE, tree) for tree in (base, ours, theirs)))
     return (write_tree(objects, {}) if merged is None else merged.oid), merging.conflicts
 
 
-class _Directory(NamedTuple):
-    """A directory that is being merged: what it has so far, and the names that the sides use."""
+class _Directory:
+    """One directory being merged, of which those sides that have none count as empty.
 
-    made: dict[bytes, TreeEntry]
-    names: Set[bytes]
+    Attributes:
+        path: where it is.
+        sides: the entries of base, ours and theirs.
+        names: those that the sides use.
+        left: those of them that are yet to be merged.
+        made: what comes of it.
+    """
+
+    def __init__(self, objects: RepositoryObjects, path: Path, *sides: TreeEntry | None) -> None:
+        self.path = path
+        self.sides: list[Mapping[bytes, TreeEntry]] = [
+            objects.entries(side.oid) if side is not None and side.is_tree else {}
+            for side in sides
+        ]
+        self.names = set[bytes]().union(*self.sides)
+        self.left = iter(sorted(self.names))
+        self.made: dict[bytes, TreeEntry] = {}
 
     def has_room(self, name: bytes) -> bool:
         """Tell whether a name is free in it."""
@@ -92,29 +104,26 @@ class _Merge:
         self._level = level
         self.conflicts: dict[Path, str] = {}
 
-    def trees(
-        self,
-        path: Path,
-        base: TreeEntry | None,
-        ours: TreeEntry | None,
-        theirs: TreeEntry | None,
-        aside: Mapping[bytes, TreeEntry] = MappingProxyType({}),
-    ) -> TreeEntry | None:
-        """Merge directories, of which those that are none count as empty; `aside` goes in, too."""
-        sides = [self._entries(entry) for entry in (base, ours, theirs)]
-        names = set().union(*sides)
-        merged = dict(aside)
-        for name in sorted(names):
-            before, here, there = (side.get(name) for side in sides)
-            found = self._entry((*path, name), before, here, there, _Directory(merged, names))
-            if found is not None:
-                merged[name] = found
-        return TreeEntry(TREE, write_tree(self._objects, merged)) if merged else None
-
-    def _entries(self, entry: TreeEntry | None) -> Mapping[bytes, TreeEntry]:
-        if entry is None or not entry.is_tree:
-            return {}
-        return self._objects.entries(entry.oid)
+    def trees(self, *sides: TreeEntry | None) -> TreeEntry | None:
+        """Merge directories. Nothing recurses: others may lie thousands deep in them."""
+        way = [_Directory(self._objects, (), *sides)]
+        while True:
+            at = way[-1]
+            name = next(at.left, None)
+            if name is not None:
+                base, ours, theirs = (side.get(name) for side in at.sides)
+                found = self._entry((*at.path, name), base, ours, theirs, at)
+                if isinstance(found, _Directory):
+                    way.append(found)
+                elif found is not None:
+                    at.made[name] = found
+                continue
+            made = TreeEntry(TREE, write_tree(self._objects, at.made)) if at.made else None
+            way.pop()
+            if not way:
+                return made
+            if made is not None:
+                way[-1].made[at.path[-1]] = made
 
     def _entry(
         self,
@@ -123,23 +132,21 @@ class _Merge:
         ours: TreeEntry | None,
         theirs: TreeEntry | None,
         beside: _Directory,
-    ) -> TreeEntry | None:
-        """Merge what stands at a path; what finds no room there goes `beside` it, or inside."""
+    ) -> TreeEntry | _Directory | None:
+        """Merge what stands at a path, or return the directory that is to be merged there; a file
+        that finds no room there goes `beside` it, or inside."""
         if ours in (base, theirs):
             return theirs
         if base == theirs:
             return ours
         if not any(side is not None and side.is_tree for side in (ours, theirs)):
             return self._files(path, base, ours, theirs)
-        inside = _Directory(
-            {}, set().union(*(self._entries(side) for side in (base, ours, theirs)))
-        )
+        inside = _Directory(self._objects, path, base, ours, theirs)
         for side, name, code in zip((ours, theirs), self._names, ("AU", "UA"), strict=True):
             if side is not None and not side.is_tree and side != base:
                 # Where the other one has a directory by now.
-                at = self._put_aside(path, side, name, beside, inside)
-                self.conflicts[at] = code
-        return self.trees(path, base, ours, theirs, inside.made)
+                self.conflicts[self._put_aside(path, side, name, beside, inside)] = code
+        return inside
 
     def _put_aside(
         self, path: Path, side: TreeEntry, name: str, beside: _Directory, inside: _Directory
@@ -207,18 +214,25 @@ def differences(
     objects: RepositoryObjects, old: bytes | None, new: bytes | None, path: Path = ()
 ) -> Iterable[tuple[Path, TreeEntry | None]]:
     """Yield the paths at which two trees have other files, with what the new one has there."""
-    before = {} if old is None else objects.entries(old)
-    after = {} if new is None else objects.entries(new)
-    for name in sorted({*before, *after}):
-        here, there = before.get(name), after.get(name)
-        if here == there:
+    if old == new:
+        return
+    top = [None if tree is None else TreeEntry(TREE, tree) for tree in (old, new)]
+    # Pairs yet to be looked at, the next one last; directories may lie thousands deep.
+    pending: list[tuple[Path, TreeEntry | None, TreeEntry | None]] = [(path, top[0], top[1])]
+    while pending:
+        where, here, there = pending.pop()
+        old_tree = here if here is not None and here.is_tree else None
+        new_tree = there if there is not None and there.is_tree else None
+        if old_tree is None and new_tree is None:
+            yield where, there
             continue
-        below = (*path, name)
-        old_tree = here.oid if here is not None and here.is_tree else None
-        new_tree = there.oid if there is not None and there.is_tree else None
-        if old_tree is not None or new_tree is not None:
-            yield from differences(objects, old_tree, new_tree, below)
-        if there is not None and new_tree is None:
-            yield below, there
-        elif here is not None and old_tree is None:
-            yield below, None
+        before, after = (
+            {} if tree is None else objects.entries(tree.oid) for tree in (old_tree, new_tree)
+        )
+        if here != old_tree or there != new_tree:
+            # A file in a directory's place; it comes after what is in the directory.
+            files = here if old_tree is None else None, there if new_tree is None else None
+            pending.append((where, *files))
+        for name in sorted({*before, *after}, reverse=True):
+            if before.get(name) != after.get(name):
+                pending.append(((*where, name), before.get(name), after.get(name)))

@@ -14,7 +14,7 @@ from fusefs.store.journal import Op
 from fusefs.store.kv import Writer
 from fusefs.store.nodes import Located
 from fusefs.store.records import HAS_XATTRS, SUBMODULE, Record, State
-from fusefs.tree.repository_nodes import RepositoryNodes, is_folded
+from fusefs.tree.repository_nodes import Folded, RepositoryNodes
 from fusefs.tree.repository_objects import TreeEntry
 
 _BEING_WRITTEN = (State.DRAFT, State.SCRATCH)
@@ -56,17 +56,16 @@ class Rewrite:
             OSError: its file name is the path of a file that is open and being written (EBUSY),
                 or of something else that stands in the way (ENOTEMPTY, ENOTDIR).
         """
-        # Somebody may stand in a directory that is left empty only until something comes.
-        kept = {
-            path[:depth]
-            for path, entry in edits.items()
-            if entry is not None
-            for depth in range(1, len(path))
-        }
         # What goes, goes first: a directory may stand where a file is to be.
+        emptier: set[Path] = set()
         for path, entry in edits.items():
             if entry is None:
-                self._unless_hidden(partial(self._remove, path, kept if prune else None))
+                self._unless_hidden(partial(self._remove, path, emptier))
+        if prune:
+            # Somebody may stand in a directory that is left empty only until something comes.
+            coming = (path for path, entry in edits.items() if entry is not None)
+            kept = {path[:depth] for path in coming for depth in range(1, len(path))}
+            self._prune(emptier, kept)
         for path, entry in edits.items():
             if entry is not None:
                 self._unless_hidden(partial(self._set, path, entry))
@@ -83,65 +82,74 @@ class Rewrite:
             if not self._hidden(found.path):
                 raise
 
-    def _remove(self, path: Path, kept: Set[Path] | None) -> None:
-        """Take out what is at a path, and the directories that are left empty, but for `kept`
-        (None: for all)."""
-        way = [self._tree.unfold(self._txn, self._top)]
-        for name in path[:-1]:
-            below = nodes.child(self._txn, way[-1].record.id, name)
-            if below is None or not _has_entries(below):
-                return
-            way.append(self._tree.unfold(self._txn, below.id))
-        found = nodes.child(self._txn, way[-1].record.id, path[-1])
-        if found is None or _has_entries(found):
-            return
-        self._drop(Located(way[-1].record.id, path[-1], found), path)
-        above = path[:-1]
-        while kept is not None and above and above not in kept:
-            if not nodes.is_empty(self._txn, way[-1].record.id):
-                break
-            self._drop(way.pop(), above)
-            above = above[:-1]
+    def _remove(self, path: Path, emptier: set[Path]) -> None:
+        """Remove what is at a path, but no directory, and note the one in which it was."""
+        found = self._stored_at(path)
+        if found is not None and not _has_entries(found.record):
+            self._drop(found, path)
+            emptier.add(path[:-1])
+
+    def _prune(self, directories: Set[Path], kept: Set[Path]) -> None:
+        """Drop directories that are empty, and those above that are by then, but none of `kept`."""
+        by_depth: dict[int, set[Path]] = {}
+        for path in directories:
+            by_depth.setdefault(len(path), set()).add(path)
+        for depth in range(max(by_depth, default=0), 0, -1):
+            for path in sorted(by_depth.get(depth, set()) - kept):
+                found = self._stored_at(path)
+                if found is not None and self._tree.is_empty(self._txn, found):
+                    self._drop(found, path)
+                    by_depth.setdefault(depth - 1, set()).add(path[:-1])
+
+    def _stored_at(self, path: Path) -> Located | None:
+        """Return what is at a path, stored; None for nothing."""
+        at: Located | None = nodes.locate(self._txn, self._top)
+        for name in path:
+            if at is None or not _has_entries(at.record):
+                return None
+            at = self._tree.store_child(self._txn, at, name)
+        return at
 
     def _set(self, path: Path, entry: TreeEntry) -> None:
         directory = self._directory(path[:-1])
         name = path[-1]
-        record = self._tree.record_of(directory, name, entry)
-        found = nodes.child(self._txn, directory.record.id, name)
-        if found is not None and found.kind == record.kind == Kind.FILE:
-            located = Located(directory.record.id, name, found)
+        record = self._tree.record(0, entry)
+        located = self._tree.store_child(self._txn, directory, name)
+        if located is not None and located.record.kind == record.kind == Kind.FILE:
             self._check_idle(located, path)
+            found = located.record
             state = record.state | found.state & HAS_XATTRS
             kept = record._replace(id=found.id, uid=found.uid, gid=found.gid, state=state)
             nodes.update(self._txn, located, self._stamped(kept)._replace(linked=found.linked))
             self._note(Op.WRITE, located, path, found)
             return
-        if found is not None:
-            self._drop(Located(directory.record.id, name, found), path)
+        if located is not None:
+            self._drop(located, path)
         self._make(directory, path, record)
 
     def _directory(self, path: Path) -> Located:
         """Return a directory, made where there is none."""
-        at = self._tree.unfold(self._txn, self._top)
+        at = nodes.locate(self._txn, self._top)
         for depth, name in enumerate(path, start=1):
-            found = nodes.child(self._txn, at.record.id, name)
-            if found is not None and not _has_entries(found):
+            found = self._tree.store_child(self._txn, at, name)
+            if found is not None and not _has_entries(found.record):
                 raise _InTheWay(errno.ENOTDIR, path[:depth])
             if found is None:
                 owner = at.record
                 found = self._make(at, path[:depth], Record(
                     Kind.DIR, State.CLEAN, 0o755, owner.uid, owner.gid, 0, 0, 0, 0, 0, 0, b""
                 ))  # fmt: skip
-            at = self._tree.unfold(self._txn, found.id)
+            at = found
         return at
 
-    def _make(self, directory: Located, path: Path, record: Record) -> Record:
+    def _make(self, directory: Located, path: Path, record: Record) -> Located:
         """Place a new node. Its id is a new one: what stood there before may be open yet."""
         made = self._stamped(record)._replace(id=nodes.new_id(self._txn))
         nodes.place(self._txn, directory.record.id, path[-1], made)
         nodes.touch_directory(self._txn, directory.record.id, self._now)
-        self._note(Op.CREATE, Located(directory.record.id, path[-1], made), path, made)
-        return made
+        located = Located(directory.record.id, path[-1], made)
+        self._note(Op.CREATE, located, path, made)
+        return located
 
     def _stamped(self, record: Record) -> Record:
         now = self._now
@@ -151,7 +159,7 @@ class Rewrite:
         self._check_idle(located, path)
         if located.record.kind == Kind.DIR and (
             # Below a hidden directory even an empty one may be the session's.
-            next(self._tree.children(self._txn, located, b""), None) is not None
+            not self._tree.is_empty(self._txn, located)
             if self._hidden(path)
             else self._holds_files(located)
         ):
@@ -161,13 +169,13 @@ class Rewrite:
         self._note(Op.REMOVE, located, path, located.record)
 
     def _holds_files(self, directory: Located) -> bool:
-        if is_folded(directory.record):
-            return next(self._tree.children(self._txn, directory, b""), None) is not None
-        return any(
-            record.kind != Kind.DIR
-            or self._holds_files(Located(directory.record.id, name, record))
-            for name, record in nodes.children(self._txn, directory.record.id)
-        )
+        pending: list[Located | Folded] = [directory]
+        while pending:
+            for found in self._tree.children(self._txn, pending.pop()):
+                if found.record.kind != Kind.DIR:
+                    return True
+                pending.append(found)
+        return False
 
     def _check_idle(self, located: Located, path: Path) -> None:
         record = located.record

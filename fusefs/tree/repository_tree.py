@@ -2,7 +2,7 @@
 
 What is stored of it are nodes like the instance's own, and handled by their backend; this adds
 what only the repository has. Nothing is checked out: an unchanged file is read from the object
-database, and of an unchanged directory nothing is stored.
+database, and stored is what changed with the directories above it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from fusefs.tree.repository_names import is_refused
 from fusefs.tree.repository_nodes import Folded, RepositoryNodes, is_folded
 from fusefs.tree.repository_objects import RepositoryObjects, TreeEntry
 from fusefs.tree.repository_rewrite import Rewrite
-from fusefs.tree.store_files import to_node
 from fusefs.tree.store_names import entry_in, live_path, os_error, touch
 from fusefs.tree.store_tree import StoreTree
 
@@ -87,12 +86,11 @@ class RepositoryTree:
                 pass
         return self._store.stat(_id(key))
 
-    def _shown(self, txn: Reader, found: Record | Located | Folded) -> Node:
+    def _shown(self, txn: Reader, found: Located | Folded) -> Node:
         if isinstance(found, Folded):
-            return to_node(found.record)._replace(key=found)
-        record = found.record if isinstance(found, Located) else found
-        node = self._store.node_in(txn, record)
-        return node._replace(kind=Kind.MOUNT) if record.id == self.copy.top else node
+            return self.nodes.shown(found)
+        node = self._store.node_in(txn, found.record)
+        return node._replace(kind=Kind.MOUNT) if node.key == self.copy.top else node
 
     def lookup(self, parent: Hashable, name: bytes) -> Node:
         """Return the node called `name` in `parent`."""
@@ -119,7 +117,7 @@ class RepositoryTree:
             except FileNotFoundError:
                 return []
             listed = islice(self.nodes.children(txn, found, after), limit)
-            return [Entry(name, self._shown(txn, node)) for name, node in listed]
+            return [Entry(node.name, self._shown(txn, node)) for node in listed]
 
     def open_file(self, key: Hashable, *, write: bool, actor: Actor = PERSON) -> File:
         """Open a regular file."""
@@ -144,23 +142,27 @@ class RepositoryTree:
         with self._kv.read() as txn:
             return bool(self.nodes.find(txn, key).record.state & SUBMODULE)
 
-    # Changing names. What changes is stored first, with its siblings.
+    # Changing names. What changes is stored first.
 
     def _stored(self, key: Hashable) -> Located:
         """Return a node, stored."""
         with self._kv.write() as txn:
             return self.nodes.store(txn, key)
 
-    def _unfolded(self, key: Hashable) -> int:
-        """Return the id of a directory whose entries are stored, or no directory's."""
+    def _ready(self, key: Hashable, name: bytes) -> int:
+        """Return the id of a directory that is stored, as is its entry `name` if there is one."""
         with self._kv.read() as txn:
-            found = self.nodes.find(txn, key)
-        if isinstance(found, Folded) or is_folded(found.record):
+            directory = self.nodes.find(txn, key)
+            if directory.record.kind != Kind.DIR:
+                raise os_error(errno.ENOTDIR)
+            if directory.record.state & SUBMODULE:
+                raise os_error(errno.EROFS)  # it belongs to another repository
+            entry = self.nodes.child(txn, directory, name)
+        if isinstance(directory, Folded) or isinstance(entry, Folded):
             with self._kv.write() as txn:
-                found = self.nodes.unfold(txn, key)
-        if found.record.state & SUBMODULE:
-            raise os_error(errno.EROFS)  # it belongs to another repository
-        return found.record.id
+                directory = self.nodes.store(txn, key)
+                self.nodes.store_child(txn, directory, name)
+        return directory.record.id
 
     def create(
         self,
@@ -175,14 +177,14 @@ class RepositoryTree:
     ) -> Node:
         """Make a node."""
         _check_name(name, kind)
-        directory = self._unfolded(parent)
+        directory = self._ready(parent, name)
         return self._store.create(directory, name, kind, mode, owner, actor, target=target)
 
     def remove(
         self, parent: Hashable, name: bytes, actor: Actor, *, directory: bool | None
     ) -> None:
         """Take an entry out of the working copy, for good: the base has it."""
-        holder_id = self._unfolded(parent)
+        holder_id = self._ready(parent, name)
         now = time.time_ns()
         with self._kv.write(freeing=True) as txn:
             holder = nodes.locate(txn, holder_id)
@@ -193,7 +195,7 @@ class RepositoryTree:
             if directory is True:
                 if not is_directory:
                     raise os_error(errno.ENOTDIR)
-                if next(self.nodes.children(txn, located, b""), None) is not None:
+                if not self.nodes.is_empty(txn, located):
                     raise os_error(errno.ENOTEMPTY)
             path = (*live_path(txn, holder_id), name)
             orphans.orphan(txn, located, now)
@@ -216,16 +218,20 @@ class RepositoryTree:
         exchange: bool = False,
     ) -> None:
         """Move an entry as rename(2) says."""
-        source, target = self._unfolded(parent), self._unfolded(new_parent)
+        source, target = self._ready(parent, name), self._ready(new_parent, new_name)
         with self._kv.read() as txn:
             moved = nodes.child(txn, source, name)
             taken = nodes.child(txn, target, new_name)
+            inside = None
+            if taken is not None and is_folded(taken):
+                replaced = Located(target, new_name, taken)
+                inside = next(self.nodes.children(txn, replaced), None)
         if moved is not None:
             _check_name(new_name, moved.kind)
         if exchange and taken is not None:
             _check_name(name, taken.kind)
-        if taken is not None and is_folded(taken):
-            self._unfolded(taken.id)  # so that it is seen not to be empty
+        if isinstance(inside, Folded):
+            self._stored(inside)  # so that its directory is seen not to be empty
         self._store.rename(
             source, name, target, new_name, actor, replace=replace, exchange=exchange
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from pygit2.enums import ObjectType
 
@@ -15,34 +15,71 @@ Edits = Mapping[Path, TreeEntry | None]
 
 def edit_tree(objects: RepositoryObjects, tree: bytes, edits: Edits) -> bytes:
     """Return the id of a tree like `tree` but for `edits`; directories left empty are dropped."""
-    return _edit(objects, tree, edits.items()) or write_tree(objects, {})
+    top = _Directory(b"")
+    for path, entry in edits.items():
+        top.add(path, entry)
+    top.look(objects, tree)
+    order = [top]  # directories before those in them; grows while it is gone through
+    for directory in order:
+        order.extend(directory.changed(objects))
+    for directory in reversed(order):
+        for below in directory.written:
+            directory.take(objects, below)
+    return write_tree(objects, top.entries)
 
 
-def _edit(
-    objects: RepositoryObjects, tree: bytes | None, edits: Iterable[tuple[Path, TreeEntry | None]]
-) -> bytes | None:
-    entries = {} if tree is None else objects.all_entries(tree)
-    below: dict[bytes, list[tuple[Path, TreeEntry | None]]] = {}
-    for path, entry in edits:
-        if len(path) > 1:
-            below.setdefault(path[0], []).append((path[1:], entry))
-        elif entry is None:
-            entries.pop(path[0], None)
+class _Directory:
+    """A directory in which something is to be changed. Nothing recurses: it may lie deep.
+
+    Attributes:
+        entries: what is in it.
+        written: directories in it that are changed.
+    """
+
+    __slots__ = ("_adds", "_below", "_edits", "entries", "name", "written")
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name
+        self.entries: dict[bytes, TreeEntry] = {}
+        self.written: list[_Directory] = []
+        self._edits: dict[bytes, TreeEntry | None] = {}
+        self._below: dict[bytes, _Directory] = {}
+        self._adds = False
+
+    def add(self, path: Path, entry: TreeEntry | None) -> None:
+        """Note an edit at a path below this directory."""
+        at = self
+        for name in path[:-1]:
+            at._adds = at._adds or entry is not None
+            at = at._below.setdefault(name, _Directory(name))
+        at._adds = at._adds or entry is not None
+        at._edits[path[-1]] = entry
+
+    def look(self, objects: RepositoryObjects, tree: bytes | None) -> None:
+        """Look at what is there, if anything, and do the edits of this directory alone."""
+        self.entries = {} if tree is None else objects.all_entries(tree)
+        for name, entry in self._edits.items():
+            if entry is None:
+                self.entries.pop(name, None)
+            else:
+                self.entries[name] = entry
+
+    def changed(self, objects: RepositoryObjects) -> list[_Directory]:
+        """Return the directories in this one that are changed."""
+        for name, below in self._below.items():
+            found = self.entries.get(name)
+            is_tree = found is not None and found.is_tree
+            if is_tree or below._adds:  # else a file took the place of a directory
+                below.look(objects, found.oid if found is not None and is_tree else None)
+                self.written.append(below)
+        return self.written
+
+    def take(self, objects: RepositoryObjects, below: _Directory) -> None:
+        """Have the entry of a directory in this one, which is done, or none if it is empty."""
+        if below.entries:
+            self.entries[below.name] = TreeEntry(TREE, write_tree(objects, below.entries))
         else:
-            entries[path[0]] = entry
-    for name, inner in below.items():
-        found = entries.get(name)
-        is_tree = found is not None and found.is_tree
-        if not is_tree and all(entry is None for _, entry in inner):
-            continue  # a file took the place of a directory
-        made = _edit(objects, found.oid if found is not None and is_tree else None, inner)
-        if made is None:
-            entries.pop(name, None)
-        else:
-            entries[name] = TreeEntry(TREE, made)
-    if not entries:
-        return None
-    return write_tree(objects, entries)
+            self.entries.pop(below.name, None)
 
 
 def write_tree(objects: RepositoryObjects, entries: Mapping[bytes, TreeEntry]) -> bytes:

@@ -100,6 +100,39 @@ def test_clone_fetch_and_push_by_every_kind_of_address(
     assert tip(bare, "fresh/branch") == new
 
 
+def test_very_many_refs_are_not_left_in_files_of_their_own(bare: Path, tmp_path: Path) -> None:
+    """As git-clone(1) has it; a fetch, and whoever looks for a ref, would open each of them."""
+    way, clone = transport(str(bare)), tmp_path / "clone.git"
+    main = tip(bare, "main")
+    git(bare, "-c", "user.name=a", "-c", "user.email=a@a", "tag", "-a", "v1", "-m", "one", main)
+
+    def branch(prefix: str) -> None:
+        lines = "".join(f"create refs/heads/{prefix}{n} {main}\n" for n in range(120))
+        subprocess.run(["git", "update-ref", "--stdin"], cwd=bare, input=lines.encode(), check=True)
+
+    def loose() -> list[Path]:
+        return [path for path in (clone / "refs").rglob("*") if path.is_file()]
+
+    branch("b")
+    way.clone(clone)
+    assert loose() == []
+    assert git(clone, "show-ref", "-d", "--tags") == git(bare, "show-ref", "-d", "--tags")
+    refs = {line.split()[1]: line.split()[0] for line in git(clone, "show-ref").splitlines()}
+    assert len(refs) == 2 * (1 + 2 + 120)
+    for name, value in refs.items():
+        kind, _, rest = name.removeprefix("refs/fusefs/incoming/").partition("/")
+        if name.startswith("refs/fusefs/incoming/"):
+            there = "refs/remotes/origin/" if kind == "heads" else "refs/tags/"
+            assert refs[there + rest] == value
+            assert git(bare, "rev-parse", f"refs/{kind}/{rest}") == value
+    assert way.fetch(clone).refs == {}
+    branch("c")
+    assert len(way.fetch(clone).refs) == 120
+    assert loose() == []
+    assert way.fetch(clone).refs == {}
+    git(clone, "fsck", "--strict")
+
+
 def test_progress_is_told_while_it_goes(forge: SmallForge, bare: Path, tmp_path: Path):
     for number in range(5):
         commit(bare, "main", {f"f{number}": os.urandom(3000).hex() for _ in range(3)})
