@@ -22,7 +22,7 @@ from fusefs.store import bell, keys, life, orphans, redo
 from fusefs.store.instance import FORMAT, InstanceError, check_format
 from fusefs.store.kv import Reader, after_prefix
 from fusefs.store.lmdb_file import complete
-from fusefs.store.lmdb_pages import look
+from fusefs.store.lmdb_meta import look
 from fusefs.store.lmdb_soundness import Soundness
 from fusefs.store.maintenance import stray_scratches
 from fusefs.store.reserve import RESERVES

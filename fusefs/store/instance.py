@@ -37,7 +37,7 @@ from fusefs.store.kv import KV, Reader, Writer
 from fusefs.store.kv_copy import FrozenStore
 from fusefs.store.lmdb_file import complete
 from fusefs.store.lmdb_kv import LmdbKV
-from fusefs.store.lmdb_pages import look
+from fusefs.store.lmdb_meta import look
 from fusefs.store.mounts import MountTable
 from fusefs.store.records import Record
 from fusefs.store.scratch import ScratchFiles, scratch_records

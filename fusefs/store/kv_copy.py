@@ -14,7 +14,8 @@ import lmdb
 from fusefs.store import keys
 from fusefs.store.kv import Reader
 from fusefs.store.lmdb_file import as_os_error
-from fusefs.store.lmdb_pages import BEHIND, look
+from fusefs.store.lmdb_meta import look
+from fusefs.store.lmdb_pages import BEHIND
 from fusefs.store.lmdb_soundness import Soundness
 from fusefs.store.seal import Damaged, seal, unseal
 from fusefs.store.sealed_reader import SealedReader
@@ -95,7 +96,7 @@ def _chunks(
 
 
 def _mark(txn: lmdb.Transaction) -> None:
-    """Note in a copy which of its transactions this is (see `fusefs.store.lmdb_pages`)."""
+    """Note in a copy which of its transactions this is (see `fusefs.store.lmdb_meta`)."""
     txn.put(keys.META_COMMIT, seal(keys.META_COMMIT, keys.number(txn.id())))
 
 

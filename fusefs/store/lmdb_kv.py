@@ -21,7 +21,7 @@ import lmdb
 from fusefs.store import keys
 from fusefs.store.kv import Reader
 from fusefs.store.lmdb_file import Margin, as_os_error
-from fusefs.store.lmdb_pages import page_damages
+from fusefs.store.lmdb_meta import page_damages
 from fusefs.store.lmdb_soundness import Soundness
 from fusefs.store.lmdb_transactions import ReadTransaction, WriteTransaction
 from fusefs.store.redo import RedoLog, WriteSet

@@ -1,13 +1,15 @@
 """Building the ordered store's file anew, where its pages do not hang together any more.
 
 What leads to the values has no seal, but is not needed to find them either: LMDB packs the nodes
-of a page without gaps and counts the entries of a tree, and every value tells which key it is of.
-So all pairs are taken out of the pages below the root. If none is missing, damaged, twice there or
-of an old page, they are all that was stored, and a new file is made of them.
+of a page without gaps, counts the pages and the entries of a tree, lists the pages that are free,
+and every value tells which key it is of. So all pairs are taken out of the pages below the root.
+If none is missing, damaged, twice there or of an old page, they are all that was stored, and a new
+file is made of them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import struct
@@ -19,19 +21,19 @@ import lmdb
 
 from fusefs.store import keys
 from fusefs.store.kv_copy import opened_alone
+from fusefs.store.lmdb_meta import look, read_metas, set_transaction
 from fusefs.store.lmdb_pages import (
     Broken,
     Node,
     big_page,
     big_pages,
-    look,
+    check_big,
+    children_pointed_at,
     read_big,
     read_children,
     read_leaf,
-    read_metas,
     read_page,
     repaired,
-    set_transaction,
 )
 from fusefs.store.lmdb_soundness import Soundness, first_damage, free_pages
 from fusefs.store.redo import RedoLog
@@ -137,66 +139,48 @@ class _Old:
         if self.meta.transaction - old.transaction != 1:
             raise Broken("the meta pages are not of two transactions in turn")
         self.bytes = self.meta.last_page * self.meta.page_size
-        used, leaves = self._pages()
-        found, entries = [], 0
-        for number in leaves:
-            raw, nodes = self._leaf(number)
-            entries += len(nodes)
-            found.append((nodes[0].key, nodes[-1].key, number))
-            for node in nodes:
-                if node.is_big:
-                    used += big_pages(self.meta, big_page(raw, node), node.size)
-        found.sort()
-        if entries != self.meta.main.entries:
-            raise Broken("it has another number of entries than its meta page says")
-        if any(last >= first for (_, last, _), (first, _, _) in pairwise(found)):
-            raise Broken("pages have the same keys")
-        self._leaves = [number for _, _, number in found]
-        self._check_new(used, file)
+        self._entries = 0
+        self._big: list[int] = []
+        self._found: list[tuple[bytes, bytes, int]] = []
+        taken, leaves = self._ways()
+        taken |= self._free(file)
+        for number in set(leaves) - taken:
+            with contextlib.suppress(Broken, struct.error):
+                self._read(number)
+        self._read_lost(taken)
+        self._found.sort()
+        self._check_all(taken)
 
-    def _pages(self) -> tuple[list[int], list[int]]:
-        """Return all branch and leaf pages, and the leaf pages."""
+    def _ways(self) -> tuple[set[int], list[int]]:
+        """Return the branch pages, and the leaf pages that they lead to."""
         main = self.meta.main
-        used = level = [main.root] if main.depth else []
+        branches, level = list[int](), [main.root] if main.depth else []
         for _ in range(1, main.depth):
+            branches += level
             level = [
                 child
                 for number in level
-                for child in read_children(self._page(number, is_leaf=False), number)
+                for child in self._children(number)
             ]
-            used = used + level
-            if len(set(used)) != len(used):
-                raise Broken("two ways lead to one page")
-        if len(level) != main.leaves:
-            raise Broken("it has another number of pages than its meta page says")
-        return used, level
+            if len(branches) > main.branches:
+                break
+        if len(set(branches)) != main.branches:
+            raise Broken("two ways lead to one page")
+        return set(branches), level
 
-    def _page(self, number: int, *, is_leaf: bool) -> bytes:
+    def _children(self, number: int) -> list[int]:
         try:
-            raw = read_page(self._fd, self.meta, number, is_leaf=is_leaf)
-            (read_leaf if is_leaf else read_children)(raw, number)
-        except (Broken, struct.error):
-            size = self.meta.page_size
-            raw = os.pread(self._fd, size, number * size)
-            if number > self.meta.last_page or len(raw) != size:
-                raise
-            return repaired(raw, number, is_leaf=is_leaf)
-        return raw
+            return read_children(self._page(number, is_leaf=False), number)
+        except Broken:
+            # Its keys are of no interest here, and so neither are their lengths.
+            raw = read_page(self._fd, self.meta, number, is_leaf=False)
+            return children_pointed_at(raw, number)
 
-    def _leaf(self, number: int) -> tuple[bytes, list[Node]]:
-        raw = self._page(number, is_leaf=True)
-        nodes = sorted(read_leaf(raw, number), key=lambda node: node.key)
-        if any(node.key == after.key for node, after in pairwise(nodes)):
-            # Pointed at twice: without the pointers there is another.
-            raw = repaired(raw, number, is_leaf=True)
-            nodes = read_leaf(raw, number)
-        return raw, nodes
-
-    def _check_new(self, used: list[int], file: Path) -> None:
-        """Check that no page is an old one. Only the list of free pages can tell, or, if it is
-        that which is damaged, that nothing else is."""
+    def _free(self, file: Path) -> set[int]:
+        """Return the free pages: only their list tells that a page is an old one. If it is the
+        list that is damaged, nothing else may be."""
         try:
-            free = free_pages(self._fd, self.meta)[1]
+            return set(free_pages(self._fd, self.meta)[1])
         except (Broken, struct.error):
             soundness = Soundness(file)
             try:
@@ -204,9 +188,60 @@ class _Old:
                     raise Broken(f"{wrong}, and the list of free pages") from None
             finally:
                 soundness.close()
-        else:
-            if not set(free).isdisjoint(used):
-                raise Broken("a page in use is in the list of free pages")
+            return set()
+
+    def _read(self, number: int) -> None:
+        """Take in a leaf page."""
+        raw, nodes = self._leaf(number)
+        big: list[int] = []
+        for node in nodes:
+            if node.is_big:
+                first = big_page(raw, node)
+                try:
+                    big += check_big(self._fd, self.meta, first, node.size)
+                except Broken:
+                    big += big_pages(self.meta, first, node.size)
+        self._big += big
+        self._entries += len(nodes)
+        self._found.append((nodes[0].key, nodes[-1].key, number))
+
+    def _read_lost(self, taken: set[int]) -> None:
+        """Take in the one leaf page to which no way leads: it is the one that nothing else is."""
+        if len(self._found) == self.meta.main.leaves - 1:
+            known = {number for _, _, number in self._found}
+            used = known.union(taken, self._big, free_pages(self._fd, self.meta)[0])
+            lost = set(range(2, self.meta.last_page + 1)) - used
+            if len(lost) == 1:
+                self._read(lost.pop())
+
+    def _check_all(self, taken: set[int]) -> None:
+        if len(self._found) != self.meta.main.leaves:
+            raise Broken("pages are lost")
+        if self._entries != self.meta.main.entries:
+            raise Broken("it has another number of entries than its meta page says")
+        if any(last >= first for (_, last, _), (first, _, _) in pairwise(self._found)):
+            raise Broken("pages have the same keys")
+        used = [number for _, _, number in self._found] + self._big
+        if len(set(used)) != len(used) or not taken.isdisjoint(used):
+            raise Broken("a page in use is in the list of free pages")
+
+    def _page(self, number: int, *, is_leaf: bool) -> bytes:
+        try:
+            raw = read_page(self._fd, self.meta, number, is_leaf=is_leaf)
+            (read_leaf if is_leaf else read_children)(raw, number)
+        except (Broken, struct.error):
+            size = self.meta.page_size
+            if number > self.meta.last_page:
+                raise
+            raw = os.pread(self._fd, size, number * size)
+            if len(raw) != size:
+                raise
+            return repaired(raw, number, is_leaf=is_leaf)
+        return raw
+
+    def _leaf(self, number: int) -> tuple[bytes, list[Node]]:
+        raw = self._page(number, is_leaf=True)
+        return raw, sorted(read_leaf(raw, number), key=lambda node: node.key)
 
     def pairs(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield all pairs in order, but for the mark of the transaction.
@@ -215,7 +250,7 @@ class _Old:
             Broken: they are not of the newest transaction, or of another format.
             Damaged: a value is not what was stored.
         """
-        for number in self._leaves:
+        for _, _, number in self._found:
             raw, nodes = self._leaf(number)
             for node in nodes:
                 stored = raw[node.data : node.data + node.size]

@@ -12,11 +12,14 @@ from __future__ import annotations
 import os
 import struct
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import lmdb
+from xxhash import xxh3_64_digest
 
+from fusefs.store.lmdb_meta import damaged, read_metas
 from fusefs.store.lmdb_pages import (
     BEHIND,
     Branch,
@@ -25,12 +28,11 @@ from fusefs.store.lmdb_pages import (
     Tree,
     big_page,
     check_big,
-    damaged,
     read_big,
     read_branch,
     read_children,
+    read_keys,
     read_leaf,
-    read_metas,
     read_page,
 )
 from fusefs.store.redo import WriteSet
@@ -38,7 +40,7 @@ from fusefs.store.redo import WriteSet
 _MOST_BRANCHES = 256
 """Where there are more, they too are looked at when they are come to: opening must not take the
 longer the more there is."""
-_MOST_KEPT = 256
+_MOST_KEPT = 1024
 _TRIES = 20
 _MOST_RANGES = 10_000
 
@@ -70,7 +72,7 @@ class Soundness:
         self._last: Meta | None = None
         self._only = None if only is None else self._meta(only)
         self._sound = _Ranges()
-        self._deletable = _Ranges()
+        self._whole = _Ranges()
         self._branches: dict[int, tuple[bytes, Branch]] = {}
         self.ways_are_sound = False
         """All branch pages are: LMDB can look for a key that is there, without more ado."""
@@ -123,7 +125,7 @@ class Soundness:
                     self._check_free(meta, with_branches=True)
                 key = b"" if meta.main.depth else BEHIND
                 while key < BEHIND:
-                    key = self._descend(meta, key, delete=False)
+                    key = self._descend(meta, key)
             except (Broken, struct.error) as error:
                 # Others may have written meanwhile, and pages been used again.
                 if read_metas(self._fd) == metas:
@@ -142,7 +144,7 @@ class Soundness:
             Damaged: it is not.
         """
         end = self._sound.end(key)
-        return self._look(key, txn, delete=False) if end is None else end
+        return self._look(key, txn) if end is None else end
 
     def check_writes(self, writes: WriteSet, txn: lmdb.Transaction) -> None:
         """Make sure that LMDB finds sound pages where it is going to write in `txn`.
@@ -150,18 +152,15 @@ class Soundness:
         Raises:
             Damaged: it does not.
         """
-        for key, value in writes.items():
-            # Where something is deleted, pages that stand side by side may be joined.
-            delete = value is None
-            if (self._deletable if delete else self._sound).end(key) is None:
-                self._look(key, txn, delete=delete)
+        for key in writes:
+            self.until(key, txn)
 
-    def _look(self, key: bytes, txn: lmdb.Transaction, *, delete: bool) -> bytes:
+    def _look(self, key: bytes, txn: lmdb.Transaction) -> bytes:
         meta = self._only or self._meta(txn)
         if meta is None or not meta.main.depth:
             return BEHIND
         try:
-            return self._descend(meta, key, delete=delete)
+            return self._descend(meta, key)
         except (Broken, struct.error) as error:
             raise damaged(error) from None
 
@@ -175,55 +174,60 @@ class Soundness:
         # One that writes has a number of its own.
         return self._last or found.get(wanted - 1)
 
-    def _descend(self, meta: Meta, key: bytes, *, delete: bool) -> bytes:
-        """Look at the pages on the way to `key`, and beside it for one that is deleted."""
+    def _descend(self, meta: Meta, key: bytes) -> bytes:
+        """Look at the page of `key`, and at those beside it: what bounds it could be damaged, and
+        keys of theirs be looked for here."""
+        start, end = self._look_at(meta, key, bisect_right)
+        if start and not self._whole.reach(start):
+            self._look_at(meta, start, bisect_left)
+        if end < BEHIND and self._whole.end(end) is None:
+            self._look_at(meta, end, bisect_right)
+        self._sound.add(start, end)
+        return self._sound.end(key) or end
+
+    def _look_at(
+        self, meta: Meta, key: bytes, bisect: Callable[[list[bytes], bytes], int]
+    ) -> tuple[bytes, bytes]:
+        """Look at the pages on the way to `key`, with `bisect_left` to what is before it.
+
+        Returns:
+            What the keys of the leaf page are not less than, and what they are less than.
+        """
         number, start, end = meta.main.root, b"", BEHIND
-        beside: list[tuple[int, bytes, bytes]] = []
-        for _ in range(1, meta.main.depth):
-            for page, low, high in beside if delete else ():
-                self._branch(meta, page, low, high)
+        for depth in range(1, meta.main.depth):
             branch = self._branch(meta, number, start, end)
             bounds = [start, *branch.separators, end]
-            at = bisect_right(branch.separators, key)
-            beside = [
-                (branch.children[near], bounds[near], bounds[near + 1])
-                for near in (at - 1, at + 1)
-                if 0 <= near < len(branch.children)
-            ]
+            at = bisect(branch.separators, key)
+            if depth < meta.main.depth - 1 and not self.ways_are_sound:
+                # Where something is deleted, pages that stand side by side may be joined.
+                for near in (at - 1, at + 1):
+                    if 0 <= near < len(branch.children):
+                        self._branch(meta, branch.children[near], bounds[near], bounds[near + 1])
             number, start, end = branch.children[at], bounds[at], bounds[at + 1]
-        for page, low, high in beside if delete else ():
-            self._leaf(meta, page, low, high)
-        self._leaf(meta, number, start, end)
-        if delete:
-            self._deletable.add(start, end)
-        return self._sound.end(key) or end
+        if not self._whole.covers(start, end):
+            self._leaf(meta, number, start, end)
+        return start, end
 
     def _branch(self, meta: Meta, number: int, start: bytes, end: bytes) -> Branch:
         raw = read_page(self._fd, meta, number, is_leaf=False)
-        kept = self._branches.get(number)
-        if kept is None or kept[0] != raw:
+        kept, digest = self._branches.get(number), xxh3_64_digest(raw)
+        if kept is None or kept[0] != digest:
             if len(self._branches) >= _MOST_KEPT:
                 self._branches.clear()
-            kept = self._branches[number] = raw, read_branch(raw, number)
+            kept = self._branches[number] = digest, read_branch(raw, number)
         separators = kept[1].separators
         if separators[0] < start or separators[-1] >= end:
             raise Broken(f"page {number} has keys of another one")
         return kept[1]
 
     def _leaf(self, meta: Meta, number: int, start: bytes, end: bytes) -> None:
-        if self._sound.covers(start, end):
-            return
         raw = read_page(self._fd, meta, number, is_leaf=True)
-        nodes = read_leaf(raw, number)
-        keys = [node.key for node in nodes]
-        if keys != sorted(set(keys)):
-            raise Broken(f"page {number} is out of order")
+        keys, big = read_keys(raw, number)
         if keys[0] < start or keys[-1] >= end:
             raise Broken(f"page {number} has keys of another one")
-        for node in nodes:
-            if node.is_big:
-                check_big(self._fd, meta, big_page(raw, node), node.size)
-        self._sound.add(start, end)
+        for node in big:
+            check_big(self._fd, meta, big_page(raw, node), node.size)
+        self._whole.add(start, end)
 
 
 class _Ranges:
@@ -242,6 +246,11 @@ class _Ranges:
         """Tell whether a whole range is in one."""
         found = self.end(start)
         return found is not None and found >= end
+
+    def reach(self, end: bytes) -> bool:
+        """Tell whether what is right before `end` is in a range."""
+        at = bisect_left(self._starts, end) - 1
+        return at >= 0 and self._ends[at] >= end
 
     def add(self, start: bytes, end: bytes) -> None:
         """Add a range."""

@@ -11,7 +11,7 @@ import lmdb
 from fusefs.store import orphans
 from fusefs.store.findings import Fault, Finding, Verdict, human_size
 from fusefs.store.inspection import PATIENCE, Condition, Left, grace, inspect
-from fusefs.store.instance import Instance
+from fusefs.store.instance import Instance, InstanceError
 from fusefs.store.lmdb_rebuild import rebuild
 from fusefs.store.lmdb_soundness import first_damage
 from fusefs.store.maintenance import QUIET, publish_abandoned, sweep_strays
@@ -48,8 +48,15 @@ def examine(
     """
     progress("looking at the instance")
     pages = list(_mend_pages(folder, progress, dry_run=dry_run))
-    if not all(finding.verdict.well for finding in pages):
-        return pages
+    try:
+        return pages + _examine(folder, progress, dry_run=dry_run)
+    except InstanceError:
+        if all(finding.verdict.well for finding in pages):
+            raise
+        return pages  # that is why
+
+
+def _examine(folder: Path, progress: Progress, *, dry_run: bool) -> list[Finding]:
     before = inspect(folder)
     faults = {fault.name: fault for fault in _faults(before)}
     if dry_run:
@@ -57,7 +64,7 @@ def examine(
     failed = _mend(folder, before, faults, progress) if faults else {}
     after = inspect(folder) if faults else before
     remaining = {fault.name: fault for fault in _faults(after)}
-    findings = pages
+    findings = []
     for name, fault in faults.items():
         if name not in remaining:
             findings.append(fault.mended())

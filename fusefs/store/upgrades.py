@@ -29,7 +29,7 @@ from pathlib import Path
 import lmdb
 
 from fusefs.store import blocks, keys, life
-from fusefs.store.lmdb_pages import look, page_damages
+from fusefs.store.lmdb_meta import look, page_damages
 from fusefs.store.redo import RedoLog
 from fusefs.store.seal import Damaged, seal
 from fusefs.store.writer_lock import WriterLock

@@ -20,7 +20,7 @@ from fusefs.session.session import Session
 from fusefs.store import keys, life, upgrades
 from fusefs.store.check import check
 from fusefs.store.instance import FORMAT, Instance, InstanceError
-from fusefs.store.lmdb_pages import look
+from fusefs.store.lmdb_meta import look
 from fusefs.store.maintenance import collect
 from fusefs.store.trash_can import TrashCan
 from tests.conftest import Cli
