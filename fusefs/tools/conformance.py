@@ -12,11 +12,13 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
+from fusefs.contract.errors import ContractError
 from fusefs.contract.sessions import OPERATOR, SessionSpec
 from fusefs.session.session import Session
 from fusefs.store.instance import Instance
 from fusefs.tools.conformance_cases import Outcome, plant, run_cases
-from fusefs.tools.conformance_faces import Face, MountFace, MountFailed, SessionFace, mounted
+from fusefs.tools.conformance_faces import Face, MountFace, MountFailed, mounted
+from fusefs.tools.conformance_repositories import RepositoryFace, mount_all
 from fusefs.tools.conformance_vectors import FACES, Scenario, Tree, VectorError, load, shipped
 
 __all__ = ["FACES", "Outcome", "Scenario", "VectorError", "load", "run", "shipped"]
@@ -56,7 +58,7 @@ def _run_scenario(scenario: Scenario, name: str) -> Generator[Outcome, None, Non
                     place = mounted(folder / "instance", spec.name, folder / "mount")
                     face = MountFace(stack.enter_context(place), spec.directory)
                 else:
-                    face = SessionFace(Session(instance, spec))
+                    face = RepositoryFace(Session(instance, spec))
                 operator = Session(instance, OPERATOR)
                 yield from run_cases(scenario, name, face, operator, tree=number)
         except MountFailed as error:
@@ -75,5 +77,9 @@ def _planted(
     """Make a throw-away instance with `tree` and the scenario's session in it."""
     with Instance.init(folder) as instance:
         plant(tree, Session(instance, OPERATOR))
+        try:
+            mount_all(tree, instance, folder.with_name("repositories"))
+        except ContractError as error:
+            raise MountFailed(f"a repository could not be mounted: {error.text}") from None
         spec = instance.sessions.put(scenario.session, OPERATOR.name)
         yield instance, spec

@@ -53,7 +53,10 @@ def run_cases(
 
 
 def plant(tree: Tree, operator: SessionLike) -> None:
-    """Make `tree`, whose paths may come in any order, below the operator's empty root."""
+    """Make `tree`, whose paths may come in any order, below the operator's empty root.
+
+    Repositories in it are left to whoever mounts them.
+    """
     for path, value in sorted(tree.items()):
         parent = path.rpartition("/")[0]
         if parent:
@@ -62,8 +65,8 @@ def plant(tree: Tree, operator: SessionLike) -> None:
             operator.mkdir(path)
         elif isinstance(value, str):
             operator.write(path, value.encode())
-        else:
-            operator.symlink(path, value["link"])
+        elif "link" in value:
+            operator.symlink(path, str(value["link"]))
 
 
 def snapshot(operator: SessionLike) -> dict[str, object]:

@@ -137,7 +137,8 @@ class Answer:
         if face == "mount" and isinstance(wanted, Mapping):
             # Mode bits show what may be changed, not whether it may be committed.
             level = "stage" if wanted["level"] == "commit" else wanted["level"]
-            wanted = {**wanted, "level": level}
+            kind = "dir" if wanted["kind"] == "mount" else wanted["kind"]
+            wanted = {"kind": kind, "level": level}
         return self.ok == wanted
 
     def __str__(self) -> str:
@@ -173,6 +174,10 @@ class SessionFace:
         except Exception as error:  # noqa: BLE001 - a finding to be reported, with the others
             return Answer(error=f"{type(error).__name__} was raised: {error}")
 
+    def commit(self, path: str) -> None:
+        """Commit what is staged at or below a path; of a face that has repositories."""
+        raise NotImplementedError
+
     def _do(self, op: str, fields: Mapping[str, object]) -> object:
         session, path = self._session, str(fields.get("path", ""))
         match op:
@@ -195,6 +200,8 @@ class SessionFace:
                 session.symlink(path, str(fields["target"]))
             case "format":
                 return _format(fields)
+            case "commit":
+                self.commit(path)
             case _:
                 raise ValueError(f"unknown operation {op!r}")
         return None

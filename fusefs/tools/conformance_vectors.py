@@ -8,16 +8,19 @@ from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import Any
 
 from fusefs.contract.errors import ContractError
 from fusefs.contract.sessions import SessionSpec
 
 FACES = ("api", "mount")
 
-Tree = Mapping[str, "str | Mapping[str, str] | None"]
-"""Path to a file's text, to None for a directory, or to ``{"link": target}``."""
+Tree = Mapping[str, "str | Mapping[str, Any] | None"]
+"""Path to a file's text, to None for a directory, to ``{"link": target}``, or to a repository."""
 
-_OPERATIONS = frozenset({"list", "read", "write", "mkdir", "rm", "mv", "symlink", "stat", "format"})
+_OPERATIONS = frozenset(
+    {"list", "read", "write", "mkdir", "rm", "mv", "symlink", "stat", "format", "commit"}
+)  # fmt: skip
 _CASE_KEYS = frozenset(
     {"op", "path", "target", "content", "recursive", "by", "entries", "world",
      "directory_level", "expect", "faces", "about"}
@@ -108,10 +111,20 @@ def _tree(data: object) -> Tree:
     if not isinstance(data, Mapping):
         raise TypeError(f"not a tree: {data!r}")
     for path, value in data.items():
-        linked = isinstance(value, Mapping) and isinstance(value.get("link"), str)
-        if not (value is None or isinstance(value, str) or linked):
+        if not (value is None or isinstance(value, str) or _is_special(value)):
             raise TypeError(f"not a node: {path} = {value!r}")
     return data
+
+
+def _is_special(value: object) -> bool:
+    """Tell whether it is a link or a repository."""
+    if not isinstance(value, Mapping):
+        return False
+    files = value.get("repository")
+    if files is None:
+        return isinstance(value.get("link"), str)
+    right = value.get("right", "write")
+    return right in ("none", "read", "write") and None not in _tree(files).values()
 
 
 def _case(number: int, data: Mapping[str, object]) -> Case:
@@ -119,7 +132,7 @@ def _case(number: int, data: Mapping[str, object]) -> Case:
     if unknown or data["op"] not in _OPERATIONS:
         raise ValueError(f"not a case: {data!r}")
     expect, op = data["expect"], str(data["op"])
-    default = ("api",) if op == "format" or data.get("by") == "operator" else FACES
+    default = ("api",) if op in ("format", "commit") or data.get("by") == "operator" else FACES
     faces = data.get("faces", default)
     if not (isinstance(expect, Mapping) and isinstance(faces, Sequence)):
         raise TypeError(f"not a case: {data!r}")

@@ -14,13 +14,15 @@ from fusefs.contract.kinds import Kind
 from fusefs.contract.levels import Level
 from fusefs.contract.listing import ListedEntry, format_listing
 from fusefs.contract.paths import ROOT, Path, decode, is_at_or_below, render, resolve
-from fusefs.contract.sessions import SessionSpec, World
+from fusefs.contract.sessions import OPERATOR, SessionSpec, World
 from tests.contract import naive
 
 Nodes = dict[Path, "bytes | str | None"]
 """Path to a file's bytes, a link's target, or None for a directory."""
 
 MAX_LINKS = 40
+DIRECTORIES = (Kind.DIR, Kind.MOUNT)
+CAPS = {"none": Level.NONE, "read": Level.RO, "write": Level.COMMIT}
 
 
 class Described(NamedTuple):
@@ -34,10 +36,60 @@ class Entry(NamedTuple):
 
 
 class ModelSession:
-    def __init__(self, nodes: Nodes, spec: SessionSpec) -> None:
+    """One session on a tree.
+
+    Args:
+        nodes: the tree.
+        spec: the session.
+        mounts: the user's right in each of the tree's repositories.
+    """
+
+    def __init__(
+        self, nodes: Nodes, spec: SessionSpec, mounts: Mapping[Path, Level] | None = None
+    ) -> None:
         self.nodes = nodes
         self.spec = spec
-        self.rules = spec.rules()
+        self.mounts = mounts or {}
+        self.rules = spec.rules() if spec is OPERATOR else spec.rules(self.mounts)
+        if spec.world is World.CHAT:
+            for at, node in nodes.items():
+                if isinstance(node, str) and self._mount_of(at) is not None:
+                    nodes[at] = node.encode()
+        self.base = dict(nodes)
+
+    def commit(self, path: str) -> None:
+        at = resolve(path, self.spec.directory)
+        if not (naive.visible(self.rules, at) or naive.passage(self.rules, at)):
+            raise self._unseen(at)
+        if self._mount_of(at) is None and at not in self.mounts:
+            raise errors.NothingToCommit(render(at))
+        changed = [p for p in sorted({*self.nodes, *self.base}) if self._is_staged(p, at)]
+        refused = [p for p in changed if self._level(p) < Level.COMMIT]
+        if refused or (not changed and self._level(at) < Level.COMMIT):
+            first = (refused or [at])[0]
+            if not naive.visible(self.rules, first):
+                raise self._unseen(first)
+            stages = self._level(first) >= Level.STAGE
+            raise (errors.NotCommitted if stages else errors.ReadOnly)(render(first))
+        if not changed:
+            raise errors.NothingStaged("commit", render(at))
+        for p in changed:
+            self.base.pop(p, None)
+            if p in self.nodes:
+                self.base[p] = self.nodes[p]
+
+    def _is_staged(self, path: Path, at: Path) -> bool:
+        before, now = self.base.get(path), self.nodes.get(path)
+        return before != now and is_at_or_below(path, at) and naive.visible(self.rules, path)
+
+    def _mount_of(self, path: Path) -> Path | None:
+        """Return the repository that a path is in."""
+        return next((at for at in self.mounts if is_at_or_below(path, at) and path != at), None)
+
+    def _need_name(self, at: Path) -> None:
+        """A repository has no name that git keeps for itself."""
+        if self._mount_of(at) is not None and at[-1].lower() == b".git":
+            raise errors.NotPermitted(render(at), "made or changed")
 
     def stat(self, path: str) -> Described:
         at = self._existing(path)
@@ -45,7 +97,7 @@ class ModelSession:
 
     def list(self, path: str) -> list[Entry]:
         at = self._existing(path)
-        if self._kind(at) != Kind.DIR:
+        if self._kind(at) not in DIRECTORIES:
             raise errors.NotADirectory(render(at))
         below = (p for p in self.nodes if p[:-1] == at != p and naive.visible(self.rules, p))
         return [Entry(decode(p[-1]), Described(self._kind(p), self._level(p))) for p in below]
@@ -59,7 +111,7 @@ class ModelSession:
 
     def read(self, path: str) -> bytes:
         at = self._existing(path)
-        if self._kind(at) == Kind.DIR:
+        if self._kind(at) in DIRECTORIES:
             return self.listing(path).encode()
         content = self.nodes[at]
         assert isinstance(content, bytes)
@@ -68,19 +120,21 @@ class ModelSession:
     def write(self, path: str, data: bytes) -> None:
         at = self._creatable(path)
         if at in self.nodes:
-            if self._kind(at) == Kind.DIR:
+            if self._kind(at) in DIRECTORIES:
                 raise errors.IsADirectory(render(at))
             self._need_stage(at)
         else:
             self._make_parents(at)
+            self._need_name(at)
         self.nodes[at] = data
 
     def mkdir(self, path: str) -> None:
         at = self._creatable(path)
         if at not in self.nodes:
             self._make_parents(at)
+            self._need_name(at)
             self.nodes[at] = None
-        elif self._kind(at) != Kind.DIR:
+        elif self._kind(at) not in DIRECTORIES:
             raise errors.AlreadyExists(render(at))
 
     def rm(self, path: str) -> None:
@@ -107,8 +161,11 @@ class ModelSession:
         self._need_removable(source)
         self._need_stage(to[:-1])
         self._need_stage(to)
-        if self._kind(source) == Kind.DIR:
+        if self._kind(source) in DIRECTORIES:
             self._refuse_by_rules(to)
+        if self._mount_of((*source, b"")) != self._mount_of((*to, b"")):
+            raise errors.CrossMount(render(source), render(to))
+        self._need_name(to)
         for below in [p for p in self.nodes if is_at_or_below(p, source)]:
             self.nodes[to + below[len(source) :]] = self.nodes.pop(below)
 
@@ -121,6 +178,7 @@ class ModelSession:
         self._need_parent(at)
         self._need_directory(at[:-1])
         self._need_stage(at)
+        self._need_name(at)
         self.nodes[at] = target
 
     def _level(self, path: Path) -> Level:
@@ -129,7 +187,7 @@ class ModelSession:
     def _kind(self, path: Path) -> Kind:
         node = self.nodes[path]
         if node is None:
-            return Kind.DIR
+            return Kind.MOUNT if path in self.mounts else Kind.DIR
         return Kind.FILE if isinstance(node, bytes) else Kind.SYMLINK
 
     def _unseen(self, path: Path) -> errors.ContractError:
@@ -187,7 +245,7 @@ class ModelSession:
     def _need_directory(self, at: Path) -> None:
         if at not in self.nodes:
             raise errors.NotFound(render(at))
-        if self._kind(at) != Kind.DIR:
+        if self._kind(at) not in DIRECTORIES:
             raise errors.NotADirectory(render(at))
 
     def _make_parents(self, at: Path) -> None:
@@ -197,16 +255,20 @@ class ModelSession:
         for length in range(missing, len(at)):
             self._need_stage(at[:length])
         for length in range(missing, len(at)):
+            self._need_name(at[:length])
             self.nodes[at[:length]] = None
 
     def _is_missing(self, at: Path) -> bool:
         return naive.visible(self.rules, at) and at not in self.nodes
 
     def _need_removable(self, at: Path) -> None:
-        if self._kind(at) == Kind.DIR:
+        if self._kind(at) in DIRECTORIES:
             self._refuse_by_rules(at)
         else:
             self._need_stage(at)
+        below = sorted(mount for mount in self.mounts if is_at_or_below(mount, at))
+        if below:
+            raise errors.MountBusy(render(below[0]))
 
     def _refuse_by_rules(self, at: Path) -> None:
         text = naive.refusal_text(self.rules, at)
@@ -222,8 +284,21 @@ def planted(tree: Mapping[str, object]) -> Nodes:
         path = resolve(text)
         for length in range(len(path)):
             nodes[path[:length]] = None
-        if isinstance(value, Mapping):
+        if not isinstance(value, Mapping):
+            nodes[path] = None if value is None else str(value).encode()
+        elif "link" in value:
             nodes[path] = str(value["link"])
         else:
-            nodes[path] = None if value is None else str(value).encode()
+            nodes[path] = None
+            inside = planted(value["repository"])
+            nodes.update({(*path, *below): node for below, node in inside.items()})
     return nodes
+
+
+def mounted(tree: Mapping[str, object]) -> dict[Path, Level]:
+    """Return the repositories of a vector's tree, with the user's right in each."""
+    return {
+        resolve(text): CAPS[value.get("right", "write")]
+        for text, value in tree.items()
+        if isinstance(value, Mapping) and "repository" in value
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Cli, Mount, Quick
+from tests.daemon.conftest import until
+from tests.repositories.place import looked
 from tests.repositories.remote import Remote, git
 
 FILES = {
@@ -107,7 +110,10 @@ def test_from_branch_to_release(quick: Quick, mount: Mount, remote: Remote) -> N
     quick("tag", "v1.0", "/project", "-m", "Version 1.0", "--session", "ada")
     missing = quick("release", "v2.0", "/project", "--session", "ada", expect=1)
     assert "fusefs tag v2.0 /project" in missing.err
-    quick("release", "v1.0", "/project", "-t", "One", "-n", "Sums.", "--session", "ada")
+    released = ("release", "v1.0", "/project", "-t", "One", "-n", "Sums.", "--session", "ada")
+    assert quick(*released, "--json").json["tag"] == "v1.0"
+    assert "release of v1.0 already" in quick(*released, expect=1).err
+    quick("switch", "main", "/project", "--session", "bob")
 
     log = git(remote.url, "log", "--first-parent", "--format=%s|%an|%p", "main").splitlines()
     assert [line.split("|")[:2] for line in log] == [
@@ -121,7 +127,16 @@ def test_from_branch_to_release(quick: Quick, mount: Mount, remote: Remote) -> N
     assert git(remote.url, "fsck", "--strict") == ""
     assert remote.tip("v1.0^{commit}") == remote.tip()
     assert git(remote.url, "cat-file", "-t", "v1.0").strip() == "tag"
+    tagged = git(remote.url, "for-each-ref", "--format=%(taggername)|%(contents)", "refs/tags")
+    assert tagged.strip() == "Ada|Version 1.0"
     assert "No problems" in quick("check").out
+    # Whoever knows nothing of fusefs has what both agents see.
+    plain = remote.clone.with_name("plain")
+    git(remote.clone, "clone", "-q", "-b", "v1.0", remote.url, plain)
+    assert own_tests(plain) == 0
+    for place in (ada, bob, plain):
+        shutil.rmtree(place / "__pycache__", ignore_errors=True)
+    until(lambda: looked(ada) == looked(bob) == looked(plain))
 
 
 def test_a_key_is_done_once_wherever_the_working_copy_is_by_then(quick, remote):
