@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path as HostPath
 
-from fusefs.contract.errors import InvalidArgument, NotCommitted, NothingStaged
+from fusefs.contract.errors import Blocked, InvalidArgument, NotCommitted, NothingStaged
 from fusefs.contract.levels import Level
 from fusefs.contract.paths import Path, is_at_or_below
 from fusefs.contract.sessions import OPERATOR
 from fusefs.forge.credentials import find
-from fusefs.forge.errors import ForgeError, Moved
+from fusefs.forge.errors import ForgeError, Moved, Refused
 from fusefs.forge.git_process import Watch
 from fusefs.forge.transport import Transport
 from fusefs.forge.urls import parse
@@ -68,6 +68,7 @@ def commit(repository: Repository, message: str, paths: Sequence[Path] = ()) -> 
         NotCommitted: the session may stage but not commit a path that was named, or all there is.
         NothingStaged: nothing is staged.
         InvalidArgument: there is no message.
+        Blocked: a file shows both sides of a conflict, or a merge is not committed as a whole.
         Moved: the branch has commits that the working copy does not build on.
         ForgeError: the commit could not be sent.
     """
@@ -90,7 +91,7 @@ def prepare(repository: Repository, message: str, paths: Sequence[Path] = ()) ->
         raise NothingStaged("commit", repository.absolute(repository.path))
     unsettled = conflicting(repository, chosen)
     if unsettled:
-        raise InvalidArgument(
+        raise Blocked(
             f"Not committed: {repository.absolute(unsettled[0])} shows both sides of a conflict "
             "(`<<<<<<< staged`). Put it right first."
         )
@@ -139,6 +140,19 @@ def note(repository: Repository, prepared: Prepared) -> None:
     # The new base is built on it. What sync pinned stays: not all of that need be committed.
     repository.tree.objects.unpin(copy.top, base)
     repository.tree.follow()
+
+
+def left_staged(repository: Repository, tops: Sequence[Path]) -> list[Path]:
+    """Return what a commit of all at or below `tops` leaves staged, as the session may not commit
+    it."""
+    cursor = repository.session.view.rules.cursor(repository.mount)
+    if cursor.commit_refusal(repository.mount) is None:
+        return []
+    return [
+        changed.path
+        for changed in repository.changes(tops)
+        if repository.level(changed.path) < Level.COMMIT
+    ]
 
 
 def _chosen(repository: Repository, tops: Sequence[Path], *, named: bool) -> list[Changed]:
@@ -221,7 +235,7 @@ def _check_merge(repository: Repository, paths: Sequence[Path]) -> None:
         raise refusal
     if any((*paths, repository.path)):
         where = repository.absolute(())
-        raise InvalidArgument(
+        raise Blocked(
             f"Not committed: a merge is committed as a whole. Commit {where}, or give it up: "
             f"fusefs repo restore --new {where}"
         )
@@ -274,6 +288,14 @@ def _push(repository: Repository, prepared: Prepared, watch: Watch) -> None:
     folder = HostPath(repository.instance.mounts.folder(spec))
     try:
         transport.push(folder, made.commit, made.branch, prepared.base)
+    except Refused as error:
+        if not error.said:
+            raise
+        raise Refused(
+            f"Not committed: {spec.url} refused it on {made.branch}; the changes stay staged. Put "
+            f"right what it says, or commit to another branch: fusefs branch NAME "
+            f"{repository.absolute(())}\n{error.said}"
+        ) from None
     except Moved:
         raise Moved(
             f"Not committed: {made.branch} has moved on since this working copy began; the "
