@@ -495,7 +495,7 @@ def test_what_is_odd_in_an_argument_is_shown(project):
     name = "/nope\nCommitted: [main] all\x1b[2J"
     for words in (["cat", name], ["status", name], ["repo", "rm", name], [name]):
         said = project(*words, expect=None).err
-        assert "\\x0aCommitted" in said and "\x1b" not in said
+        assert "\\nCommitted" in said and "\x1b" not in said
         assert "\nCommitted" not in said
     told = project("cat", name, "--json", expect=1).json
     assert told["error"]["text"].endswith(name)

@@ -128,7 +128,7 @@ def say(text: str, *, err: bool = False) -> None:
     click.echo(text.encode("utf-8", "surrogateescape"), err=err)
 
 
-VISIBLE_CONTROLS = {c: f"\\x{c:02x}" for c in (*range(32), 127)}
+VISIBLE_CONTROLS = {c: f"\\x{c:02x}" for c in (*range(32), *range(127, 160))} | {10: "\\n"}
 """For `str.translate`: control characters that are seen instead of obeyed."""
 _SHOWN_ON_TERMINALS = {c: s for c, s in VISIBLE_CONTROLS.items() if chr(c) not in "\n\t"}
 
