@@ -183,6 +183,13 @@ class UnusableLink(ContractError):
         self.errno = number
 
 
+class Blocked(ContractError):
+    """What cannot be done as things are; the text says what is in the way, and what to do."""
+
+    code = "FS_BLOCKED"
+    errno = errno.EBUSY
+
+
 class NotCommitted(ContractError):
     """A commit at level ``stage``."""
 

@@ -72,10 +72,18 @@ class AlreadyThere(ForgeError):
 
 
 class Refused(ForgeError):
-    """The forge's rules say no: a protected branch, a hook, nothing to merge."""
+    """The forge's rules say no: a protected branch, a hook, nothing to merge.
+
+    Attributes:
+        said: of a push, the reason that was given, and what the other side said; else empty.
+    """
 
     code = "FS_FORGE_REFUSED"
     errno = errno.EPERM
+
+    def __init__(self, text: str, said: str = "") -> None:
+        super().__init__(text)
+        self.said = printable(said)
 
 
 class Moved(ForgeError):

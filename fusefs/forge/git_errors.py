@@ -78,6 +78,8 @@ def from_git(stderr: str, remote: Remote, kind: str, doing: str) -> ForgeError:
     """
     for error, pattern in _KINDS:
         if re.search(pattern, stderr):
+            if error is Missing and remote.scheme == "path":
+                return Missing(f"There is no git repository at {remote.url}.")
             text = _TEXTS[error].format(where=remote.url, doing=doing, advice=advice(remote, kind))
             return error(f"{text}\n{_said(stderr)}")
     return ForgeError(f"git could not {doing} ({remote.url}):\n{_said(stderr)}")
@@ -108,7 +110,8 @@ def from_push(reason: str, stderr: str, remote: Remote, branch: str) -> ForgeErr
     said = "\n".join(line for line in theirs if line)
     return Refused(
         f"Not pushed: {remote.url} refused {branch}: {reason}. Your work is kept; push it to "
-        f"another branch and open a pull request, or ask whoever runs the forge.\n{said}"
+        f"another branch and open a pull request, or ask whoever runs the forge.\n{said}",
+        f"{reason}\n{said}",
     )
 
 

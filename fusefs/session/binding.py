@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from fusefs.contract.errors import InvalidArgument
+from fusefs.contract.errors import Blocked, InvalidArgument
 from fusefs.contract.paths import Path as TreePath
 from fusefs.contract.paths import decode, is_at_or_below, render
 from fusefs.contract.sessions import OPERATOR
@@ -43,7 +43,7 @@ def bind(instance: Instance, host_dir: Path, path: TreePath) -> None:
     spec = BindSpec(HOST, str(source))
     bound = instance.binds.all().get(path)
     if bound is not None and bound != spec:
-        raise InvalidArgument(
+        raise Blocked(
             f"Not bound: {bound.source} is bound at {render(path)} already. "
             f"To take it away: fusefs unbind {render(path)}"
         )
@@ -61,19 +61,19 @@ def check_room(session: Session, path: TreePath, refusal: str) -> bool:
         refusal: what a refusal begins with, as in ``Not bound``.
 
     Raises:
-        InvalidArgument: something that is there would be hidden, or no directory can be made.
+        Blocked: something that is there would be hidden, or no directory can be made.
     """
     text = render(path)
     instance = session.view.instance
     for where in instance.mounts.all():
         if is_at_or_below(path, where):
-            raise InvalidArgument(
+            raise Blocked(
                 f"{refusal}: {text} is in the repository that is mounted at {render(where)}. "
                 "Give a path outside it."
             )
     if session.exists(text):
         if session.list(text):
-            raise InvalidArgument(
+            raise Blocked(
                 f"{refusal}: {text} is not empty, and what is in it would be hidden. "
                 "Give another path."
             )
@@ -81,7 +81,7 @@ def check_room(session: Session, path: TreePath, refusal: str) -> bool:
     for where, spec in instance.binds.all().items():
         if is_at_or_below(path, where):
             inner = os.path.join(spec.source, *map(decode, path[len(where) :]))
-            raise InvalidArgument(
+            raise Blocked(
                 f"{refusal}: {text} is in a bound folder and does not exist. "
                 f"Make it first: mkdir -p {inner}"
             )

@@ -58,7 +58,7 @@ def commit(
             if left == 0 or not _follow_unseen(repository):
                 raise
         except ForgeError as error:
-            if not error.maybe_done:
+            if not error.maybe_done and not error.text.startswith("Not committed"):
                 error.text += "\nNot committed: the changes stay staged."
             elif isinstance(error, Unreachable):
                 where = repository.absolute(())

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path as HostPath
 
 from fusefs.contract.errors import (
+    Blocked,
     ContractError,
     InvalidArgument,
     NotCommitted,
@@ -75,6 +76,7 @@ def commit(repository: Repository, message: str, paths: Sequence[Path] = ()) -> 
         ReadOnly: it may not even stage it.
         NothingStaged: nothing is staged.
         InvalidArgument: there is no message.
+        Blocked: a file shows both sides of a conflict, or a merge is not committed as a whole.
         Moved: the branch has commits that the working copy does not build on.
         ForgeError: the commit could not be sent.
     """
@@ -97,7 +99,7 @@ def prepare(repository: Repository, message: str, paths: Sequence[Path] = ()) ->
         raise NothingStaged("commit", repository.absolute(repository.path))
     unsettled = conflicting(repository, chosen)
     if unsettled:
-        raise InvalidArgument(
+        raise Blocked(
             f"Not committed: {repository.absolute(unsettled[0])} shows both sides of a conflict "
             "(`<<<<<<< staged`). Put it right first."
         )
@@ -146,6 +148,19 @@ def note(repository: Repository, prepared: Prepared) -> None:
     # The new base is built on it. What sync pinned stays: not all of that need be committed.
     repository.tree.objects.unpin(copy.top, base)
     repository.tree.follow()
+
+
+def left_staged(repository: Repository, tops: Sequence[Path]) -> list[Path]:
+    """Return what a commit of all at or below `tops` leaves staged, as the session may not commit
+    it."""
+    cursor = repository.session.view.rules.cursor(repository.mount)
+    if cursor.commit_refusal(repository.mount) is None:
+        return []
+    return [
+        changed.path
+        for changed in repository.changes(tops)
+        if repository.level(changed.path) < Level.COMMIT
+    ]
 
 
 def _chosen(repository: Repository, tops: Sequence[Path], *, named: bool) -> list[Changed]:
@@ -237,7 +252,7 @@ def _check_merge(repository: Repository, paths: Sequence[Path]) -> None:
         raise refusal
     if any((*paths, repository.path)):
         where = repository.absolute(())
-        raise InvalidArgument(
+        raise Blocked(
             f"Not committed: a merge is committed as a whole. Commit {where}, or give it up: "
             f"fusefs repo restore --new {where}"
         )
@@ -306,8 +321,11 @@ def _push(repository: Repository, prepared: Prepared, watch: Watch) -> None:
             f"fusefs switch BRANCH {where}. To make one: fusefs branch NAME {where}"
         ) from None
     except Refused as error:
-        error.text += (
-            f"\nTo propose it instead: fusefs branch NAME {where}, commit, fusefs pr create {where}"
-        )
-        raise
+        if not error.said:
+            raise
+        raise Refused(
+            f"Not committed: {spec.url} refused it on {made.branch}; the changes stay staged. Put "
+            "right what it says, or propose it on another branch: "
+            f"fusefs branch NAME {where}, commit, fusefs pr create {where}\n{error.said}"
+        ) from None
     repository.tree.objects.note_branch(made.branch, bytes.fromhex(made.commit))

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path as HostPath
 from typing import Any, cast
 
-from fusefs.contract.errors import InvalidArgument
+from fusefs.contract.errors import Blocked
 from fusefs.contract.view import View
 from fusefs.forge.connect import connect
 from fusefs.forge.errors import AlreadyThere, MergeConflict, Missing
@@ -152,7 +152,7 @@ def create_pull_request(
         base: the branch to merge into; the mount's if missing.
 
     Raises:
-        InvalidArgument: both are one branch.
+        Blocked: both are one branch.
         ContractError: the session may not.
         ForgeError: as `fusefs.forge.forge.Forge.create_pull_request`.
     """
@@ -161,7 +161,7 @@ def create_pull_request(
     def look() -> list[str]:
         chosen = [head or repository.branch, base or repository.spec.branch]
         if chosen[0] == chosen[1]:
-            raise InvalidArgument(
+            raise Blocked(
                 f"Not opened: commits go to {chosen[0]} itself. First: "
                 f"fusefs branch NAME {repository.absolute(())}"
             )

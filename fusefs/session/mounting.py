@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path as HostPath
 
-from fusefs.contract.errors import ContractError, InvalidArgument, NotFound
+from fusefs.contract.errors import Blocked, ContractError, InvalidArgument
 from fusefs.contract.paths import Path, is_at_or_below, render
 from fusefs.contract.sessions import OPERATOR, SessionSpec
 from fusefs.forge.connect import kind_of
@@ -30,6 +30,15 @@ from fusefs.store.mounts import MountSpec
 from fusefs.store.working_copies import is_untouched, working_copies
 from fusefs.tree.repository_objects import RepositoryObjects
 from fusefs.tree.repository_worktree import RepositoryWorktree
+
+
+class NotMounted(ContractError):
+    """No repository is mounted at a path."""
+
+    code = "FS_NOT_FOUND"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"No repository is mounted at {path}. What is mounted: fusefs repo list")
 
 
 class StillStaged(ContractError):
@@ -84,7 +93,8 @@ def add(
         watch: is told how far it has come.
 
     Raises:
-        InvalidArgument: an address, path, branch or forge that cannot be.
+        InvalidArgument: an address, path or forge that cannot be.
+        Blocked: the path is taken, or there is no such branch.
         ForgeError: it cannot be fetched; Cancelled.
     """
     remote = parse(url)
@@ -122,13 +132,13 @@ def _check_path(instance: Instance, path: Path) -> None:
         )
     for where, mounted in instance.mounts.all().items():
         if where == path:
-            raise InvalidArgument(
+            raise Blocked(
                 f"Not mounted: {mounted.url} is mounted at {render(path)} already. "
                 f"To take it away: fusefs repo rm {render(path)}"
             )
     for where, bound in instance.binds.all().items():
         if where and is_at_or_below(path, where):
-            raise InvalidArgument(
+            raise Blocked(
                 f"Not mounted: {render(path)} is in {bound.source}, which is bound at "
                 f"{render(where)}. Give a path outside it."
             )
@@ -144,18 +154,18 @@ def _branch(way: Transport, branch: str | None) -> str:
     names = [name.removeprefix(prefix) for name in sorted(shown.refs) if name.startswith(prefix)]
     url = way.remote.url
     if not names:
-        raise InvalidArgument(
+        raise Blocked(
             f"Not mounted: {url} has no commits yet. Push a first one, then mount it."
         )
     chosen = branch or shown.default_branch
     known = f"It has: {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}."
     if chosen is None or (branch is None and chosen not in names):
-        raise InvalidArgument(
+        raise Blocked(
             f"Not mounted: {url} does not say which branch is its default. {known} "
             "Choose one with --branch."
         )
     if chosen not in names:
-        raise InvalidArgument(f"Not mounted: {url} has no branch {chosen}. {known}")
+        raise Blocked(f"Not mounted: {url} has no branch {chosen}. {known}")
     return chosen
 
 
@@ -192,11 +202,11 @@ def find_mount(instance: Instance, path: Path) -> MountSpec:
     """Return the repository that is mounted at `path`.
 
     Raises:
-        NotFound: there is none.
+        NotMounted: there is none.
     """
     spec = instance.mounts.all().get(path)
     if spec is None:
-        raise NotFound(render(path))
+        raise NotMounted(render(path))
     return spec
 
 
@@ -238,7 +248,7 @@ def fetch(instance: Instance, path: Path, *, watch: Watch | None = None) -> Move
     A clone that is lost is made again first.
 
     Raises:
-        NotFound: there is no mount.
+        NotMounted: there is none.
         ForgeError: it cannot be fetched; Cancelled.
     """
     spec = find_mount(instance, path)
@@ -263,7 +273,7 @@ def remove(instance: Instance, path: Path, *, force: bool) -> MountSpec:
         force: also if sessions have staged changes, which are lost then.
 
     Raises:
-        NotFound: there is no mount.
+        NotMounted: there is none.
         StillStaged: sessions have staged changes.
     """
     spec = find_mount(instance, path)
@@ -301,7 +311,7 @@ def _check_worktrees(
         return
     for folder in instance.mounts.worktrees(spec).glob("*"):
         if RepositoryWorktree(objects, folder).has_changes():
-            raise InvalidArgument(
+            raise Blocked(
                 f"Not removed: {folder} was changed since it was made. Copy what you want to "
                 "keep, then: fusefs repo rm --force PATH"
             )

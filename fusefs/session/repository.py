@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from fusefs.contract.errors import (
+    Blocked,
     ContractError,
-    InvalidArgument,
     NothingStaged,
     NotInRepository,
     ReadOnly,
@@ -26,6 +27,25 @@ from fusefs.tree.repository_merge import entry_at
 from fusefs.tree.repository_objects import TreeEntry
 from fusefs.tree.repository_tree import RepositoryTree
 from fusefs.tree.repository_trees import edit_tree, write_tree
+
+
+class OnlyNew(ContractError):
+    """Nothing to put back: only new files are staged, which stay unless that is wished."""
+
+    code = "FS_NOTHING_STAGED"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"Nothing to restore: in {path} only new files are staged. To remove them, for good: "
+            f"fusefs repo restore --new {path}"
+        )
+
+
+class Restored(NamedTuple):
+    """What was put back, and what new files were removed, relative to the repository."""
+
+    back: tuple[Path, ...]
+    dropped: tuple[Path, ...]
 
 
 class Repository:
@@ -173,8 +193,8 @@ class Repository:
         new = edit_tree(objects, nothing, self._written(changes))
         return objects.patch(old, new, full_ids=not self.is_whole, binary=binary, colour=colour)
 
-    def restore(self, below: Path, *, new: bool = False) -> list[Path]:
-        """Put back what the base has at or below a path; return what was put back.
+    def restore(self, below: Path, *, new: bool = False) -> Restored:
+        """Put back what the base has at or below a path.
 
         At the top of the repository this also gives up a merge that is not committed yet.
 
@@ -186,24 +206,31 @@ class Repository:
             ContractError: nothing is changed there, the session may not change it, or something
                 is in the way.
         """
-        changes = [c for c in self.changes([below]) if new or c.old is not None]
+        found = self.changes([below])
+        changes = [c for c in found if new or c.old is not None]
         copy = self.tree.copy
         gives_up = below == () and bool(copy.merging)
         if not (changes or gives_up):
-            raise NothingStaged("restore", self.absolute(below))
+            where = self.absolute(below)
+            if found:
+                raise OnlyNew(where)
+            raise NothingStaged("restore", where)
         for changed in changes:
             if self.level(changed.path) < Level.STAGE:
                 raise ReadOnly(self.absolute(changed.path))
         edits = {changed.path: changed.old for changed in changes}
         with self.instance.kv.write() as txn:
             if gives_up and not self.move(txn, copy, copy._replace(merging=b"")):
-                raise InvalidArgument(
+                raise Blocked(
                     f"Not restored: {self.absolute(())} is being changed. Try again."
                 )
             self.rewrite(txn, edits, prune=new, failing="Not restored")
         self.instance.commit()
         self.tree.follow()
-        return [changed.path for changed in changes]
+        return Restored(
+            tuple(changed.path for changed in changes if changed.old is not None),
+            tuple(changed.path for changed in changes if changed.old is None),
+        )
 
     def rewrite(
         self, txn: Writer, edits: Mapping[Path, TreeEntry | None], *, prune: bool, failing: str
@@ -214,7 +241,7 @@ class Repository:
         stays as it is in the working copy, which says nothing of what the session commits.
 
         Raises:
-            InvalidArgument: something is in the way; its text begins with `failing`.
+            Blocked: something is in the way; its text begins with `failing`.
         """
         try:
             self.tree.rewrite(
@@ -229,7 +256,7 @@ class Repository:
                 if error.errno == errno.EBUSY
                 else "is in the way; move it away first"
             )
-            raise InvalidArgument(f"{failing}: {self.absolute(path)} {why}.") from None
+            raise Blocked(f"{failing}: {self.absolute(path)} {why}.") from None
 
     def move(self, txn: Writer, old: WorkingCopy, new: WorkingCopy) -> bool:
         """Note the working copy's new state; False if `old` is not what is there."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path as HostPath
 from typing import NamedTuple
 
-from fusefs.contract.errors import InvalidArgument
+from fusefs.contract.errors import Blocked
 from fusefs.contract.paths import Path
 from fusefs.forge.credentials import find
 from fusefs.forge.git_process import Watch
@@ -74,7 +74,7 @@ def sync(repository: Repository, watch: Watch | None = None) -> Synced:
     left as they are.
 
     Raises:
-        InvalidArgument: a file that would change is open and being written, or something that
+        Blocked: a file that would change is open and being written, or something that
             git does not keep stands in the way; or the branch is gone.
         ForgeError: the remote cannot be asked.
     """
@@ -88,7 +88,7 @@ def switch(repository: Repository, branch: str, watch: Watch | None = None) -> S
     What is staged goes along, as changes to that branch; what was committed stays where it is.
 
     Raises:
-        InvalidArgument: there is no such branch, a merge is not committed yet, or as `sync`.
+        Blocked: there is no such branch, a merge is not committed yet, or as `sync`.
         ForgeError: the remote cannot be asked.
     """
 
@@ -107,7 +107,7 @@ def take_in(repository: Repository, branch: str, watch: Watch | None = None) -> 
     Where both changed the same lines, the file shows both sides as git does.
 
     Raises:
-        InvalidArgument: there is no such branch, a merge is not committed yet, or as `sync`.
+        Blocked: there is no such branch, a merge is not committed yet, or as `sync`.
         ForgeError: the remote cannot be asked.
     """
 
@@ -126,7 +126,7 @@ def take_in(repository: Repository, branch: str, watch: Watch | None = None) -> 
 def _check_no_merge(repository: Repository, copy: WorkingCopy, what: str) -> None:
     if copy.merging:
         where = repository.absolute(())
-        raise InvalidArgument(
+        raise Blocked(
             f"Not {what}: a merge is not committed yet. Commit it, or give it up: "
             f"fusefs repo restore --new {where}"
         )
@@ -137,7 +137,7 @@ def _tip(repository: Repository, branch: str) -> bytes:
     try:
         return repository.tree.objects.branch(branch)
     except FileNotFoundError:
-        raise InvalidArgument(
+        raise Blocked(
             f"There is no branch {branch} in {repository.spec.url}. To make it: "
             f"fusefs branch {branch} {repository.absolute(())}"
         ) from None
@@ -173,7 +173,7 @@ def _carry_out(repository: Repository, look: Callable[[WorkingCopy], _Step]) -> 
             moved = differences(objects, objects.tree_of(began.base), objects.tree_of(base))
             taken = list(edits) if base == copy.base else [path for path, _ in moved]
             return _shown(repository, base, conflicts, taken)
-    raise InvalidArgument(
+    raise Blocked(
         f"Not synced: files in {repository.absolute(())} are being changed. Try again."
     )
 
@@ -240,7 +240,7 @@ def _ready(
     hides the other, and neither is lost.
 
     Raises:
-        InvalidArgument: there is an ignored file that the session sees.
+        Blocked: there is an ignored file that the session sees.
     """
     changes = Changes(repository.instance, repository.tree, txn)
     ready = {}
@@ -253,7 +253,7 @@ def _ready(
                 return None
             if repository.hides(path):
                 continue
-            raise InvalidArgument(
+            raise Blocked(
                 f"Not synced: {repository.absolute(path)} is ignored here, but comes with the "
                 "branch; move your own away first."
             )

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fusefs.contract.errors import ContractError, InvalidArgument
+from fusefs.contract.errors import Blocked, ContractError, InvalidArgument
 from fusefs.contract.kinds import Kind
 from fusefs.contract.paths import Path as TreePath
-from fusefs.contract.paths import decode, render
+from fusefs.contract.paths import decode, is_at_or_below, render
 from fusefs.session.place import Place
 from fusefs.session.session import Session
 from fusefs.session.stat import DIRECTORY_KINDS, Stat
@@ -57,11 +57,17 @@ def import_directory(
         OSError: `host_dir` cannot be read.
     """
     path = session.resolve(tree_path)
+    for mount in session.view.instance.mounts.all():
+        if is_at_or_below(path, mount):
+            raise Blocked(
+                f"Not imported: {render(path)} is in the repository that is mounted at "
+                f"{render(mount)}; copy files there through a mounted session instead."
+            )
     existed = session.exists(tree_path)
     session.mkdir(tree_path)
     place = session.place(path)
     if place.backend is not session.view.tree.store:
-        raise InvalidArgument(
+        raise Blocked(
             f"Not imported: {render(path)} is in a bound folder; copy files there instead."
         )
     summary = TransferSummary()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusefs.contract.errors import InvalidArgument, PartlyHidden
+from fusefs.contract.errors import Blocked, PartlyHidden
 from fusefs.contract.sessions import OPERATOR
 from fusefs.forge.errors import InProgress
 from fusefs.forge.locks import locked
@@ -25,7 +25,7 @@ def worktree(repository: Repository, *, materialise: bool) -> RepositoryWorktree
 
     Raises:
         PartlyHidden: the session does not see all of the repository, and a worktree has it all.
-        InvalidArgument: somebody changed files in the worktree, which would be lost.
+        Blocked: somebody changed files in the worktree, which would be lost.
     """
     if not repository.is_whole:
         raise PartlyHidden("a git worktree", repository.absolute(()))
@@ -37,7 +37,7 @@ def worktree(repository: Repository, *, materialise: bool) -> RepositoryWorktree
         if not mine:
             raise InProgress("worktree")
         if materialise and made.has_changes():
-            raise InvalidArgument(
+            raise Blocked(
                 f"Not written: files in {made.folder} were changed since they were put there. "
                 f"Copy what you want to keep, then remove that folder: rm -r {made.folder}"
             )

@@ -30,6 +30,7 @@ class GcReport:
 
     Attributes:
         contents_left_to_backup: what could go, but not while a backup is being made.
+        keys_forgotten: idempotency keys that are new again.
     """
 
     published: int = 0
@@ -40,6 +41,7 @@ class GcReport:
     stray_files: int = 0
     contents_left_to_backup: int = 0
     clones_removed: int = 0
+    keys_forgotten: int = 0
 
 
 Progress = Callable[[str], None]

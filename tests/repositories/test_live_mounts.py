@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fusefs.contract.errors import InvalidArgument, NotCommitted
+from fusefs.contract.errors import Blocked, NotCommitted
 from fusefs.contract.levels import Level
 from fusefs.contract.paths import Path as TreePath
 from fusefs.session.committing import commit
@@ -321,7 +321,7 @@ def test_a_sync_touches_nothing_that_git_does_not_keep(views: Views) -> None:
     sync(repository(views.s))
     assert (views.first / "e/out.log").read_bytes() == b"log\n"
     commit_to(views.source, lambda top: (top / "e/out.log").write_bytes(b"theirs\n"))
-    with pytest.raises(InvalidArgument, match="is ignored"):
+    with pytest.raises(Blocked, match="is ignored"):
         sync(repository(views.s))
     assert (views.first / "e/out.log").read_bytes() == b"log\n"
 
@@ -338,7 +338,7 @@ def test_a_file_being_written_stops_a_sync(views: Views) -> None:
         assert writer.stdout is not None
         writer.stdout.readline()
         settle(views.first)
-        with pytest.raises(InvalidArgument, match=r"/proj/top\.txt is being written"):
+        with pytest.raises(Blocked, match=r"/proj/top\.txt is being written"):
             sync(repository(views.s))
         writer.communicate(b"\n")
     settle(views.first)

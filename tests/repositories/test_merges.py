@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fusefs.contract.errors import InvalidArgument
+from fusefs.contract.errors import Blocked, InvalidArgument
 from fusefs.contract.levels import Level
 from fusefs.session.committing import commit
 from fusefs.session.session import Session
@@ -67,7 +67,7 @@ def test_both_sides_of_a_conflict_are_not_committed(instance: Instance, source: 
     commit_to(source, lambda top: (top / "src/moved").write_bytes(b"theirs\n"))
     work = repository(session)
     assert sync(work).conflicts == ((b"src", b"moved"),)
-    with pytest.raises(InvalidArgument, match="/proj/src/moved shows both sides"):
+    with pytest.raises(Blocked, match="/proj/src/moved shows both sides"):
         commit(work, "too early")
     session.write("/proj/src/moved", b"ours\n")
     done = commit(work, "settled")

@@ -58,7 +58,7 @@ def test_a_repository_from_clone_to_commit(project, remote):
     assert project("status", "/project/src", *work).out == " M src/a.py\n"
     listed = project("repo", "list", "--json").json["repositories"][0]
     assert [(s["session"], s["staged"]) for s in listed["sessions"]] == [("all", 3)]
-    assert "all:3" in project("repo", "list").out
+    assert "3 by all" in project("repo", "list").out
 
     patch = project("diff", "/project", *work).out
     assert "\n-two\n+2\n" in patch and "+++ b/new/deep/c.py" in patch
@@ -157,9 +157,7 @@ def test_restore_puts_back_and_keeps_what_is_new(project):
     done = project("repo", "restore", "/project", *work).out
     assert done == "Restored: /project/docs/b.md\nRestored: /project/src/a.py\n"
     assert project("status", "/project", *work).out == "?? src/new.py\n"
-    assert project("repo", "restore", "/project", *work, expect=1).err == (
-        "Nothing to restore: nothing is staged in /project.\n"
-    )
+    assert "restore --new /project" in project("repo", "restore", "/project", *work, expect=1).err
     project("repo", "restore", "/project", "--new", *work)
     assert project("status", "/project", *work).out == ""
 
@@ -193,7 +191,7 @@ def test_a_worktree_shows_the_truth(project, remote):
     project("repo", "worktree", "/project", *work, "--materialise")
     assert not (folder / "new").exists()
     (folder / "README").write_text("by hand\n")
-    refused = project("repo", "worktree", "/project", *work, "--materialise", expect=2)
+    refused = project("repo", "worktree", "/project", *work, "--materialise", expect=1)
     assert f"rm -r {folder}" in refused.err
     assert "README" not in project("status", "/project", *work).out
 
@@ -203,29 +201,29 @@ def test_where_a_repository_cannot_be_mounted(project, remote, tmp_path):
     project("bind", tmp_path / "host", "/bound")
     project("write", "/full/file", stdin=b"x")
     before = listing(project.instance / "repositories")
-    for url, path, said in (
-        (remote.url, "/project", "fusefs repo rm /project"),
-        (remote.url, "/project/inside", "in the repository that is mounted at /project"),
-        (remote.url, "/bound/inside", "bound at /bound"),
-        (remote.url, "/full", "is not empty"),
-        (remote.url, "/", "below the root"),
-        ("https://me:hunter22@example.org/x.git", "/x", "Leave user and token out"),
-        ("ssh://me:hunter22@example.org/x.git", "/x", "out of the address"),
-        ("https://example.org/x.git", "/x", "--forge github|gitlab|gitea"),
-        ("git@example.org:x.git", "/x", "What kind of forge is example.org?"),
+    for url, path, said, status in (
+        (remote.url, "/project", "fusefs repo rm /project", 1),
+        (remote.url, "/project/inside", "in the repository that is mounted at /project", 1),
+        (remote.url, "/bound/inside", "bound at /bound", 1),
+        (remote.url, "/full", "is not empty", 1),
+        (remote.url, "/", "below the root", 2),
+        ("https://me:hunter22@example.org/x.git", "/x", "Leave user and token out", 2),
+        ("ssh://me:hunter22@example.org/x.git", "/x", "out of the address", 2),
+        ("https://example.org/x.git", "/x", "--forge github|gitlab|gitea", 2),
+        ("git@example.org:x.git", "/x", "What kind of forge is example.org?", 2),
     ):
-        refused = project("repo", "add", url, path, expect=2)
+        refused = project("repo", "add", url, path, expect=status)
         assert said in refused.err
         assert "hunter22" not in refused.err
     assert "is in the repository" in project(
-        "bind", tmp_path / "host", "/project/inside", expect=2
+        "bind", tmp_path / "host", "/project/inside", expect=1
     ).err
-    wrong = project("repo", "add", remote.url, "/x", "--branch", "nope", expect=2)
+    wrong = project("repo", "add", remote.url, "/x", "--branch", "nope", expect=1)
     assert "has no branch nope. It has: main." in wrong.err
     missing = project("repo", "add", tmp_path / "nothing.git", "/x", expect=1)
-    assert "There is no repository at" in missing.err
+    assert missing.err == f"There is no git repository at {tmp_path / 'nothing.git'}.\n"
     git(tmp_path, "init", "-q", "--bare", tmp_path / "empty.git")
-    empty = project("repo", "add", tmp_path / "empty.git", "/x", expect=2)
+    empty = project("repo", "add", tmp_path / "empty.git", "/x", expect=1)
     assert "has no commits yet" in empty.err
     assert listing(project.instance / "repositories") == before
     assert project("ls", "/").out.split() == ["bound/", "full/", "project/"]
@@ -255,7 +253,6 @@ def test_branches_and_addresses(cli, remote):
     assert git(remote.url, "log", "-1", "--format=%an %ae", "feature/x") == (
         "Own Er owner@example.org\n"
     )
-    assert cli("repo", "fetch", "/nope", expect=1).err == "No such file or directory: /nope\n"
 
 
 def test_a_backup_has_what_no_remote_has(project, remote, tmp_path):
@@ -287,10 +284,10 @@ def test_what_cannot_be_sent_stays_staged(project, remote):
     hook.chmod(0o755)
     refused = project("commit", "-m", "x", "/project", *work, expect=1)
     assert "no: policy" in refused.err
-    assert refused.err.endswith("\nNot committed: the changes stay staged.\n")
+    assert refused.err.startswith("Not committed: ") and "stay staged" in refused.err
     remote.url.rename(remote.url.with_name("away"))
     gone = project("commit", "-m", "x", "/project", *work, expect=1)
-    assert "There is no repository at" in gone.err and "stay staged" in gone.err
+    assert "There is no git repository at" in gone.err and "stay staged" in gone.err
     assert project("status", "/project", *work).out == " M README\n"
 
 
@@ -417,3 +414,100 @@ def test_status_says_that_a_branch_has_moved_on(project, remote):
     assert told["behind"] is True and "behind_by" not in told
     project("sync", "/project", *work)
     assert project("status", "/project", *work).out == ""
+
+
+def test_what_is_put_back_and_what_is_dropped(project):
+    work = ("--session", "all")
+    project("write", "/project/new", *work, stdin=b"x")
+    refused = project("repo", "restore", "/project", *work, expect=1)
+    assert refused.err == (
+        "Nothing to restore: in /project only new files are staged. To remove them, for good: "
+        "fusefs repo restore --new /project\n"
+    )
+    project("rm", "/project/src", *work)
+    project("write", "/project/README", *work, stdin=b"x")
+    # One file out of a directory that is removed.
+    assert project("repo", "restore", "/project/src/a.py", *work).out == (
+        "Restored: /project/src/a.py\n"
+    )
+    assert project("cat", "/project/src/a.py", *work).out == FILES["src/a.py"]
+    assert project("repo", "restore", "--new", "/project", *work).out == (
+        "Restored: /project/README\nDropped: /project/new\n"
+    )
+    project("write", "/project/new", *work, stdin=b"x")
+    told = project("repo", "restore", "--new", "/project", *work, "--json").json
+    assert told == {"restored": [], "dropped": ["/project/new"]}
+    assert project("repo", "restore", "/project", *work, expect=1).err == (
+        "Nothing to restore: nothing is staged in /project.\n"
+    )
+
+
+def test_what_a_commit_leaves_staged_is_named(project):
+    project("session", "create", "some", "--grant", "/project=stage",
+            "--grant", "/project/src=commit")  # fmt: skip
+    work = ("--session", "some")
+    for name in ("README", "src/a.py"):
+        project("write", f"/project/{name}", *work, stdin=b"x")
+    done = project("commit", "-m", "x", "/project/src", *work)
+    assert done.err == ""
+    project("write", "/project/src/a.py", *work, stdin=b"y")
+    spec = project("session", "create", "here", "--grant", "/project=stage", "--start", "/project",
+                   "--grant", "/project/src=commit")  # fmt: skip
+    assert spec.status == 0
+    for name in ("README", "src/a.py"):
+        project("write", f"/project/{name}", "--session", "here", stdin=b"z")
+    project("sync", "/project", "--session", "here", expect=None)
+    rest = ("/project/src/a.py", "--session", "here")
+    told = project("commit", "-m", "w", *rest, "--json").json
+    assert "left_staged" not in told
+    project("write", *rest, stdin=b"v")
+    done = project("commit", "-m", "y", "--session", "here")
+    assert "(1 file)" in done.out
+    assert done.err == "Left staged, as this session may not commit it: /project/README\n"
+
+
+def test_a_hook_that_refuses_is_told_in_one_voice(project, remote):
+    work = ("--session", "all")
+    hook = remote.url / "hooks/pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\necho Not on a Friday.\nexit 1\n")
+    hook.chmod(0o755)
+    project("write", "/project/README", *work, stdin=b"x")
+    refused = project("commit", "-m", "x", "/project", *work, expect=1).err
+    assert refused.startswith(f"Not committed: {remote.url} refused it on main; the changes stay")
+    assert "Not on a Friday." in refused and "fusefs branch NAME /project" in refused
+    assert "pushed" not in refused and refused.count("Not committed") == 1
+
+
+def test_paths_at_which_nothing_is_mounted(project, tmp_path):
+    for words in (["rm"], ["fetch"]):
+        refused = project("repo", *words, "/project/src", expect=1).err
+        assert refused == (
+            "No repository is mounted at /project/src. What is mounted: fusefs repo list\n"
+        )
+    (tmp_path / "host").mkdir()
+    refused = project("import", tmp_path / "host", "/project/new", expect=1).err
+    assert "is in the repository that is mounted at /project" in refused
+    assert "new" not in project("ls", "/project").out
+
+
+def test_what_is_odd_in_an_argument_is_shown(project):
+    name = "/nope\nCommitted: [main] all\x1b[2J"
+    for words in (["cat", name], ["status", name], ["repo", "rm", name], [name]):
+        said = project(*words, expect=None).err
+        assert "\\nCommitted" in said and "\x1b" not in said
+        assert "\nCommitted" not in said
+    told = project("cat", name, "--json", expect=1).json
+    assert told["error"]["text"].endswith(name)
+
+
+def test_gc_forgets_old_idempotency_keys(project, monkeypatch):
+    work = ("--session", "all")
+    project("write", "/project/README", *work, stdin=b"x")
+    project("commit", "-m", "x", "/project", *work, "--key", "k")
+    assert project("gc", "--json").json["keys_forgotten"] == 0
+    assert "Committed" in project("commit", "-m", "x", "/project", *work, "--key", "k").out
+    monkeypatch.setattr("fusefs.session.upkeep.KEYS_KEPT", -1)
+    assert "1 idempotency keys" in project("gc").out
+    assert project("gc").out == "Nothing to collect.\n"
+    project("commit", "-m", "x", "/project", *work, "--key", "k", expect=1)

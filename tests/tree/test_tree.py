@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fusefs.contract.errors import CrossMount, InvalidArgument, MountBusy
+from fusefs.contract.errors import Blocked, CrossMount, MountBusy
 from fusefs.contract.kinds import Kind
 from fusefs.session.binding import bind
 from fusefs.session.session import Session
@@ -94,10 +94,10 @@ def test_a_folder_that_is_gone_takes_nothing_else_along(
 def test_a_bind_covers_and_replaces_nothing_unasked(instance: Instance, tmp_path: Path) -> None:
     session = Session(instance)
     session.write("/full/file", b"x")
-    with pytest.raises(InvalidArgument, match="is not empty"):
+    with pytest.raises(Blocked, match="is not empty"):
         bind(instance, folder(tmp_path, "one"), (b"full",))
     bind(instance, tmp_path / "one", (b"one",))
-    with pytest.raises(InvalidArgument, match="unbind /one"):
+    with pytest.raises(Blocked, match="unbind /one"):
         bind(instance, folder(tmp_path, "two"), (b"one",))
     bind(instance, tmp_path / "one", (b"one",))
     assert list(instance.binds.all()) == [(b"one",)]
@@ -106,7 +106,7 @@ def test_a_bind_covers_and_replaces_nothing_unasked(instance: Instance, tmp_path
 def test_nothing_is_made_in_a_bound_folder_for_another(instance: Instance, tmp_path: Path) -> None:
     outer = folder(tmp_path, "outer")
     bind(instance, outer, (b"outer",))
-    with pytest.raises(InvalidArgument, match=r"mkdir .*/outer/inner"):
+    with pytest.raises(Blocked, match=r"mkdir .*/outer/inner"):
         bind(instance, folder(tmp_path, "inner"), (b"outer", b"inner"))
     assert [entry.name for entry in outer.iterdir()] == ["which"]
 

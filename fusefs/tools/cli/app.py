@@ -12,7 +12,15 @@ import click
 from fusefs import __version__
 from fusefs.tools.cli.groups import Commands
 from fusefs.tools.cli.options import common_options
-from fusefs.tools.cli.output import Failure, Status, classify, say, say_json, terminable
+from fusefs.tools.cli.output import (
+    VISIBLE_CONTROLS,
+    Failure,
+    Status,
+    classify,
+    say,
+    say_json,
+    terminable,
+)
 
 _SECTIONS = {
     "Instance": ("init", "import", "export", "bind", "unbind"),
@@ -138,16 +146,31 @@ def run(arguments: Sequence[str]) -> int:
         failure = classify(error)
         if failure is None:
             raise
-        report(failure, error, as_json=as_json)
+        report(failure, error, as_json=as_json, arguments=arguments)
         return failure.status
     return result if isinstance(result, int) else Status.OK
 
 
-def report(failure: Failure, error: BaseException | None = None, *, as_json: bool) -> None:
-    """Tell the caller about `failure`."""
+def report(
+    failure: Failure,
+    error: BaseException | None = None,
+    *,
+    as_json: bool,
+    arguments: Sequence[str] = (),
+) -> None:
+    """Tell the caller about `failure`. What is odd in an argument is shown, not obeyed: else a
+    name could look like a line of ours."""
     if as_json:
         say_json({"error": {"code": failure.code, "text": failure.text}})
     elif isinstance(error, click.UsageError):
-        error.show()
+        click.UsageError(_plain(error.format_message(), arguments), error.ctx).show()
     else:
-        say(failure.text, err=True)
+        say(_plain(failure.text, arguments), err=True)
+
+
+def _plain(text: str, arguments: Sequence[str]) -> str:
+    for argument in arguments:
+        shown = argument.translate(VISIBLE_CONTROLS)
+        if shown != argument:
+            text = text.replace(argument, shown)
+    return text

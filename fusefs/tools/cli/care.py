@@ -235,15 +235,32 @@ def check_command(ctx: click.Context) -> None:
 def gc_command(options: Options) -> None:
     """Collect contents that nothing refers to any more. Safe while sessions are mounted.
 
+    Also drops trash past its bounds, and idempotency keys (--key) older than 30 days.
+
     \b
     Example:
       fusefs gc
     """
-    from fusefs.tree.instance_care import collect
+    from fusefs.session.upkeep import collect
 
     with open_instance(options) as instance, steps() as progress:
         report = collect(instance, progress=progress)
     if options.json:
         say_json(asdict(report))
-    else:
-        say(", ".join(f"{k.replace('_', ' ')}: {v:,}" for k, v in asdict(report).items()))
+        return
+    lines = [
+        (report.contents_removed, f"contents that nothing referred to, "
+         f"{human_size(report.bytes_removed)}, were removed"),
+        (report.trash_purged, "entries of the trash were past its bounds and dropped"),
+        (report.orphans_dropped, "removed files that nobody has open any more were dropped"),
+        (report.published, "files that nobody writes any more were stored for good"),
+        (report.stray_files, "stray files were removed"),
+        (report.clones_removed, "clones of repositories that are not mounted were removed"),
+        (report.keys_forgotten, "idempotency keys older than 30 days were forgotten"),
+        (report.contents_left_to_backup, "contents are left until a running backup has ended"),
+    ]  # fmt: skip
+    for count, text in lines:
+        if count:
+            say(f"{count:,} {text}.")
+    if not any(count for count, _ in lines):
+        say("Nothing to collect.")

@@ -21,6 +21,7 @@ from fusefs.tools.cli.options import (
     open_instance,
 )
 from fusefs.tools.cli.output import (
+    VISIBLE_CONTROLS,
     Status,
     Terminated,
     human_time,
@@ -44,8 +45,6 @@ _LOOK_EVERY = 5.0
 """Seconds after which a follower looks even though nobody rang: a ring may be lost."""
 _MOST_PROBLEMS = 1000
 _DEFAULT_LIMIT = 50
-_ESCAPED = {c: f"\\x{c:02x}" for c in (*range(32), *range(127, 160))} | {ord("\n"): "\\n"}
-"""No name can look like a row of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +251,7 @@ def _about(record: JournalRecord) -> str:
         text = f"{text} {sign} {decode(target)}"
     changes = _changes(record)
     shown = f"{text}  ({', '.join(changes)})" if changes else text
-    return shown.translate(_ESCAPED)
+    return shown.translate(VISIBLE_CONTROLS)  # no name can look like a row of its own
 
 
 def _changes(record: JournalRecord) -> list[str]:

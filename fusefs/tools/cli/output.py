@@ -124,11 +124,13 @@ def describe_os_error(error: OSError) -> str:
 def say(text: str, *, err: bool = False) -> None:
     """Print `text` and a line end. A terminal is not sent control characters out of names."""
     if (sys.stderr if err else sys.stdout).isatty():
-        text = text.translate(_VISIBLE_CONTROLS)
+        text = text.translate(_SHOWN_ON_TERMINALS)
     click.echo(text.encode("utf-8", "surrogateescape"), err=err)
 
 
-_VISIBLE_CONTROLS = {c: f"\\x{c:02x}" for c in (*range(32), 127) if chr(c) not in "\n\t"}
+VISIBLE_CONTROLS = {c: f"\\x{c:02x}" for c in (*range(32), *range(127, 160))} | {10: "\\n"}
+"""For `str.translate`: control characters that are seen instead of obeyed."""
+_SHOWN_ON_TERMINALS = {c: s for c, s in VISIBLE_CONTROLS.items() if chr(c) not in "\n\t"}
 
 
 def say_json(document: Mapping[str, Any]) -> None:

@@ -109,8 +109,14 @@ def _path(one: Mounted) -> str:
 
 
 def _staged(one: Mounted) -> str:
-    counts = [f"{name}:{count}" for name, (_, count) in one.copies.items() if count]
-    return " ".join(counts) or "-"
+    from fusefs.contract.sessions import OPERATOR
+
+    counts = [
+        f"{count:,} by {'the owner' if name == OPERATOR.name else name}"
+        for name, (_, count) in one.copies.items()
+        if count
+    ]
+    return ", ".join(counts) or "-"
 
 
 def _facts(one: Mounted) -> dict[str, Any]:
@@ -302,12 +308,15 @@ def repo_restore(options: Options, path: str, new: bool, session_name: str | Non
 
     with open_session(options, session_name) as session:
         repository = Repository(session, path)
-        done = [repository.absolute(one) for one in repository.restore(repository.path, new=new)]
+        done = repository.restore(repository.path, new=new)
+        back, dropped = ([repository.absolute(path) for path in paths] for paths in done)
     if options.json:
-        say_json({"restored": done})
-    else:
-        for one in done:
-            say(f"Restored: {one}")
+        say_json({"restored": back, "dropped": dropped})
+        return
+    for one in back:
+        say(f"Restored: {one}")
+    for one in dropped:
+        say(f"Dropped: {one}")
 
 
 @repo_command.command("worktree")

@@ -171,6 +171,7 @@ def commit_command(
       fusefs commit -m 'Mend the parser' /project --session work --key "$(uuidgen)"
     """
     from fusefs.session.commit_once import commit
+    from fusefs.session.committing import left_staged
 
     with open_session(options, session_name) as session, watching("Committing") as watch:
         repository, tops = open_repository(session, paths or (".",))
@@ -179,12 +180,16 @@ def commit_command(
         )
         changed = [repository.absolute(path) for path in done.paths]
         shown = _commit_id(repository, "commit", done.commit)
+        left = [repository.absolute(path) for path in left_staged(repository, tops)]
     if options.json:
-        say_json({"branch": done.branch, **shown, "paths": changed})
+        more = {"left_staged": left} if left else {}
+        say_json({"branch": done.branch, **shown, "paths": changed, **more})
         return
     files = "1 file" if len(changed) == 1 else f"{len(changed):,} files"
     where = f"{done.branch} {shown['commit'][:12]}" if shown else done.branch
     say(f"Committed: [{where}] {messages[0].splitlines()[0]} ({files})")
+    for path in left:
+        say(f"Left staged, as this session may not commit it: {path}", err=True)
 
 
 @click.command("sync")
