@@ -312,7 +312,8 @@ def test_an_interrupted_clone_leaves_nothing(cli, remote, tmp_path):
     ready = tmp_path / "ready"
     os.mkfifo(ready)
     (slow / "git").write_text(
-        f"#!/bin/sh\ncase \"$*\" in *' fetch '*) echo > {ready}; exec sleep 60;; esac\n"
+        "#!/bin/sh\ncase \"$*\" in 'clone '*) for target; do :; done; mkdir \"$target\"; "
+        f"echo > {ready}; exec sleep 60;; esac\n"
         f'exec {os.fspath(Path("/usr/bin/git"))} "$@"\n'
     )
     (slow / "git").chmod(0o755)
