@@ -61,7 +61,7 @@ class LocalDriver:
     def access(self) -> Access:
         path = self._path
         if not _may(path, os.R_OK | os.X_OK) or not _may(path / "HEAD", os.R_OK):
-            return Access(Right.NONE, f"There is no repository at {path} that you may read.")
+            return Access(Right.NONE, f"There is no git repository at {path} that you may read.")
         if not _may(path / "objects", os.R_OK | os.X_OK):
             return Access(Right.NONE, f"You may not read {path}/objects.")
         for part in (path, path / "objects", path / "refs", path / "refs" / "heads"):

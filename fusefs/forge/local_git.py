@@ -64,7 +64,7 @@ def _translated(error: Exception, path: Path) -> ForgeError:
     if isinstance(error, PermissionError) or "ermission denied" in text:
         return Forbidden(f"No permission in {path}: {text}")
     if "ot found" in text and not (path / "HEAD").exists():
-        return Missing(f"There is no repository at {path}.")
+        return Missing(f"There is no git repository at {path}.")
     return ForgeError(f"The repository at {path} cannot be used: {text}")
 
 

@@ -75,7 +75,7 @@ def _check_there(path: str) -> None:
     try:
         os.stat(path)
     except FileNotFoundError:
-        raise Missing(f"There is no repository at {path}.") from None
+        raise Missing(f"There is no git repository at {path}.") from None
     except OSError:
         pass  # an answer: what cannot be looked at cannot be read
 

@@ -243,6 +243,23 @@ class Instance:
         """Note that a file's bytes changed without a journal record."""
         self._touched.add(node_id)
 
+    def catch_up(self, seconds: float) -> None:
+        """See to it that everything is seen that was acknowledged by now, in any process.
+
+        Args:
+            seconds: how long to wait at most for the process that has mutations uncommitted.
+
+        Raises:
+            TimeoutError: it did not commit them in that time.
+            OSError: what a process that died left cannot be committed.
+        """
+        self.writer_lock.acquire(seconds)
+        try:
+            with self.kv.write(freeing=True):
+                pass  # beginning it does what a process that died has left to be done
+        finally:
+            self.commit()
+
     @property
     def touched(self) -> bool:
         """There are changes that the other processes were not told of."""

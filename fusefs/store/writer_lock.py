@@ -71,17 +71,21 @@ class WriterLock:
             _unlock(self._gate)
         return self.held
 
-    def acquire(self) -> None:
+    def acquire(self, seconds: float = math.inf) -> None:
         """Take the lock.
 
+        Args:
+            seconds: how long to wait for it at most, if that is less than the deadline.
+
         Raises:
-            TimeoutError: it did not become free before the deadline.
+            TimeoutError: it did not become free in that time.
         """
         if self.held:
             return
-        give_up = time.monotonic() + self._deadline
+        seconds = min(seconds, self._deadline)
+        give_up = time.monotonic() + seconds
         if self._waiting:
-            if not self._granted.wait(self._deadline):
+            if not self._granted.wait(seconds):
                 raise _too_late()
             self.end_waiting()
             return

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import TIMEOUT, mountpoints, on_terminal, unmount
+from tests.conftest import TIMEOUT, Quick, mountpoints, on_terminal, unmount
 
 
 def test_background_returns_when_mounted_and_umount_ends_it(filled, tmp_path):
@@ -81,6 +81,14 @@ def test_changes_cross_between_mounts_and_the_command_line(filled, mount):
     wait_until(lambda: not (wide / "Dir1/Dir3/plan.txt").exists())
     filled("session", "grant", "wide", "/=none")
     wait_until(lambda: not os.access(wide / "AGENTS.md", os.F_OK))
+
+
+def test_a_command_sees_all_that_was_done_on_a_mount_before(filled, mount):
+    view = mount("narrow")
+    quick = Quick(filled.instance)
+    for number in range(20):
+        (view / f"Dir1/Dir3/{number}").write_text("new")
+        assert quick("cat", f"/Dir1/Dir3/{number}").out == "new"
 
 
 def test_a_failure_in_the_background_is_told(filled, tmp_path):

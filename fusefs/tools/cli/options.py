@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,6 +31,8 @@ class _HostPath(click.Path):
 
 HOST_PATH = _HostPath()
 """A path of the host. Whether it can be read is found out by whoever reads it."""
+
+_CATCH_UP_SECONDS = 0.25
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -112,11 +115,14 @@ def session_option(command: Command) -> Command:
 
 @contextmanager
 def open_instance(options: Options) -> Iterator[Instance]:
-    """Open the instance for one command."""
+    """Open the instance for one command, which sees all that was done before."""
     from fusefs.store.instance import Instance
 
     instance = Instance.open(options.folder)
     try:
+        # A mount that does not answer must not hold up who only looks.
+        with contextlib.suppress(OSError):
+            instance.catch_up(_CATCH_UP_SECONDS)
         yield instance
     finally:
         instance.close()
