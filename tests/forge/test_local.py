@@ -216,7 +216,7 @@ def test_what_is_no_repository_is_said_so(tmp_path: Path, records: Records, ledg
     for path in (tmp_path / "none", tmp_path / "empty"):
         driver = LocalDriver(path, records, ALICE)
         assert driver.access().right is Right.NONE
-        with pytest.raises(errors.Missing, match="no repository"):
+        with pytest.raises(errors.Missing, match="no git repository"):
             driver.find_branch("main")
         with pytest.raises(errors.Forbidden, match="no access"):
             Forge(driver, ledger).create_branch("x", "0" * 40, key="k")
@@ -281,7 +281,7 @@ def test_right_follows_the_permissions_of_the_files(reachable: Path):
         everything(reachable, 0o555, 0o444)
         assert as_nobody(reachable).startswith("read You may not write to")
         reachable.chmod(0o000)
-        assert as_nobody(reachable).startswith("none There is no repository")
+        assert as_nobody(reachable).startswith("none There is no git repository")
     finally:
         reachable.chmod(0o755)
         everything(reachable, 0o755, 0o644)
