@@ -12,6 +12,7 @@ from fusefs.contract.sessions import OPERATOR
 from fusefs.session.session import Session
 from fusefs.store.definitions import BindSpec
 from fusefs.store.instance import Instance
+from fusefs.tree.host_mounts import is_in_view
 from fusefs.tree.tree import HOST
 
 
@@ -19,7 +20,8 @@ def bind(instance: Instance, host_dir: Path, path: TreePath) -> None:
     """Bind `host_dir` at `path` of the tree, where a directory is made for it if need be.
 
     Raises:
-        InvalidArgument: `host_dir` is no directory, or it and the instance hold one another.
+        InvalidArgument: `host_dir` is no directory, or in a view, or it and the instance hold one
+            another.
         ContractError: no directory can be made there.
     """
     source = host_dir.expanduser().resolve()
@@ -39,6 +41,11 @@ def bind(instance: Instance, host_dir: Path, path: TreePath) -> None:
     if source.is_relative_to(folder):
         raise InvalidArgument(
             f"Not bound: {source} lies in the instance {folder}. Bind a folder outside it."
+        )
+    if is_in_view(os.fsencode(source)):
+        raise InvalidArgument(
+            f"Not bound: {source} is in a mounted view, which could come to wait for itself. "
+            "Bind a folder of the host."
         )
     spec = BindSpec(HOST, str(source))
     bound = instance.binds.all().get(path)

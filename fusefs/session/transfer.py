@@ -20,7 +20,7 @@ from fusefs.store import nodes
 from fusefs.store.bulk import BulkLoader, Meta, copy_large, is_small
 from fusefs.store.instance import Instance
 from fusefs.tree.backend import Change
-from fusefs.tree.host_mounts import OWN_TYPES, current_mounts
+from fusefs.tree.host_mounts import is_in_view
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -277,17 +277,11 @@ def export_directory(
 
 def _refuse_view(host: bytes) -> None:
     """Refuse to copy the tree into a view, which may be one of itself: it would never end."""
-    at = os.path.realpath(host)
-    points = {m.point for m in current_mounts() if m.type in OWN_TYPES}
-    while True:
-        if at in points:
-            raise InvalidArgument(
-                f"Not exported: {decode(host)} is in a mounted view. Export to another folder, or "
-                "copy inside the view."
-            )
-        if at == b"/":
-            return
-        at = os.path.dirname(at)
+    if is_in_view(os.path.realpath(host)):
+        raise InvalidArgument(
+            f"Not exported: {decode(host)} is in a mounted view. Export to another folder, or "
+            "copy inside the view."
+        )
 
 
 def _export_node(

@@ -51,6 +51,16 @@ def current_mounts() -> list[Mount]:
         return parse_mounts(file.read())
 
 
+def is_in_view(path: bytes) -> bool:
+    """Tell whether an absolute path without links leads into a view of this program."""
+    points = {mount.point for mount in current_mounts() if mount.type in OWN_TYPES}
+    while path not in points:
+        if path == b"/":
+            return False
+        path = os.path.dirname(path)
+    return True
+
+
 class MountTable:
     """The mounts of this process, read again only when the kernel says they changed."""
 

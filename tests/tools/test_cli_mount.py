@@ -91,6 +91,13 @@ def test_a_command_sees_all_that_was_done_on_a_mount_before(filled, mount):
         assert quick("cat", f"/Dir1/Dir3/{number}").out == "new"
 
 
+def test_a_view_cannot_be_bound(filled, mount):
+    view = mount("narrow")
+    refused = filled("bind", view / "Dir1/Dir3", "/loop", expect=2)
+    assert "is in a mounted view" in refused.err
+    assert filled("bind", "--json").json["binds"] == []
+
+
 def test_a_failure_in_the_background_is_told(filled, tmp_path):
     missing = filled("mount", "narrow", tmp_path / "missing", "--background", expect=3)
     assert "missing" in missing.err
