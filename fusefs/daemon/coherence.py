@@ -129,7 +129,7 @@ class Coherence:
                 self._bound(resolve(record.path))
             case Op.PURGE:
                 self._pin_orphans()
-            case Op.SESSION | Op.RIGHT | Op.COMMIT:
+            case Op.SESSION | Op.RIGHT | Op.COMMIT | Op.FORGE:
                 pass  # rules are followed in `refresh`
 
     def _attributes(self, inode: Inode | None) -> None:

@@ -9,8 +9,9 @@ account may do, the forge is asked anew each time (`fusefs.forge.forge.Forge`).
 from __future__ import annotations
 
 import hashlib
+import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path as HostPath
 from typing import Any, cast
@@ -33,6 +34,7 @@ from fusefs.session.repository import Repository
 from fusefs.session.syncing import Synced, fetch, follow
 from fusefs.session.syncing import switch as switch_copy
 from fusefs.session.syncing import take_in as merge_into_copy
+from fusefs.store import journal
 
 
 class _Asked:
@@ -100,6 +102,7 @@ def branch(repository: Repository, name: str, *, key: str | None = None) -> Bran
         raise AlreadyThere(
             f"{error.text} To work on it: fusefs switch {name} {repository.absolute(())}"
         ) from None
+    _record(repository, {"branch": name, "at": made.commit})
     if made.commit == base_id(repository):
         repository.tree.objects.note_branch(name, bytes.fromhex(made.commit))
         follow(repository, name)
@@ -173,7 +176,8 @@ def create_pull_request(
         look,
         lambda chosen: to.forge.create_pull_request(chosen[0], chosen[1], title, body, key=to.key),
     )
-    return PullRequest(**{**made, "state": State(made["state"])})
+    opened = PullRequest(**{**made, "state": State(made["state"])})
+    return _recorded(repository, "opened", opened)
 
 
 def pull_requests(repository: Repository, state: State | None = State.OPEN) -> list[PullRequest]:
@@ -198,7 +202,8 @@ def update_pull_request(
 ) -> PullRequest:
     """Change title or body of an open pull request."""
     to = _forge_for(repository, key)
-    return to.forge.update_pull_request(number, title=title, body=body, key=to.key)
+    updated = to.forge.update_pull_request(number, title=title, body=body, key=to.key)
+    return _recorded(repository, "updated", updated)
 
 
 def close_pull_request(
@@ -206,7 +211,7 @@ def close_pull_request(
 ) -> PullRequest:
     """Close a pull request without merging it."""
     to = _forge_for(repository, key)
-    return to.forge.close_pull_request(number, key=to.key)
+    return _recorded(repository, "closed", to.forge.close_pull_request(number, key=to.key))
 
 
 def merge(
@@ -230,7 +235,7 @@ def merge(
     """
     to = _forge_for(repository, key)
     try:
-        return to.forge.merge(number, method, message=message, commit=commit, key=to.key)
+        merged = to.forge.merge(number, method, message=message, commit=commit, key=to.key)
     except MergeConflict as error:
         request, where = to.forge.pull_request(number), repository.absolute(())
         raise MergeConflict(
@@ -238,6 +243,7 @@ def merge(
             f"fusefs sync --from {request.base} {where}",
             error.paths,
         ) from None
+    return _recorded(repository, "merged", merged)
 
 
 def tag(
@@ -272,6 +278,7 @@ def tag(
         look,
         lambda commit: to.forge.create_tag(name, commit, message, key=to.key),
     )
+    _record(repository, {"tag": name, "at": made["commit"]})
     return Tag(**made)
 
 
@@ -294,12 +301,41 @@ def release(
 
     to = _forge_for(repository, key)
     try:
-        return to.forge.create_release(
+        made = to.forge.create_release(
             tag_name, name, notes, draft=draft, prerelease=prerelease, key=to.key
         )
     except Missing as error:
         where = repository.absolute(())
         raise Missing(f"{error.text} With: fusefs tag {tag_name} {where} -m MSG") from None
+    _record(repository, {"release": tag_name})
+    return made
+
+
+def _recorded(repository: Repository, what: str, request: PullRequest) -> PullRequest:
+    """Put on record what was done to a pull request, and return it."""
+    about: dict[str, object] = {what: f"#{request.number}", "head": request.head}
+    if what in ("opened", "merged"):
+        about["into"] = request.base
+    if request.merge_commit:
+        about["as"] = request.merge_commit
+    _record(repository, about)
+    return request
+
+
+def _record(repository: Repository, about: Mapping[str, object]) -> None:
+    """Put on record that the session asked for something on the forge, and that it is done.
+
+    A call that is sent again, and does nothing any more, is a record, too.
+    """
+    instance = repository.instance
+    with instance.kv.write() as txn:
+        journal.append(
+            txn, time=time.time_ns(), process=instance.process,
+            actor=repository.session.spec.name, op=journal.Op.FORGE,
+            path=b"/" + b"/".join(repository.mount), detail=journal.describe(about),
+        )  # fmt: skip
+        instance.journalled()
+    instance.commit()
 
 
 def check_whole(repository: Repository) -> None:

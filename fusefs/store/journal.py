@@ -49,6 +49,7 @@ class Op(IntEnum):
     COLLECT = 12
     RIGHT = 14
     COMMIT = 15
+    FORGE = 16
 
 
 class JournalRecord(NamedTuple):

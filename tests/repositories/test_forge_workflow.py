@@ -73,7 +73,7 @@ def test_from_branch_to_release(quick: Quick, mount: Mount, remote: Remote) -> N
     quick("pr", "merge", "1", "/project", "--session", "ada")
     refused = quick("pr", "merge", "2", "/project", "--session", "bob", expect=1)
     assert "CHANGES" in refused.err
-    assert "fusefs sync --from main /project" in refused.err
+    assert "fusefs sync --session bob --from main /project" in refused.err
 
     conflict = quick("sync", "--from", "main", "/project", "--session", "bob", expect=1)
     assert conflict.err.startswith("Conflict: /project/CHANGES\n")
@@ -109,11 +109,25 @@ def test_from_branch_to_release(quick: Quick, mount: Mount, remote: Remote) -> N
     assert quick("status", "/project", "--session", "ada").out == ""
     quick("tag", "v1.0", "/project", "-m", "Version 1.0", "--session", "ada")
     missing = quick("release", "v2.0", "/project", "--session", "ada", expect=1)
-    assert "fusefs tag v2.0 /project" in missing.err
+    assert "fusefs tag --session ada v2.0 /project" in missing.err
     released = ("release", "v1.0", "/project", "-t", "One", "-n", "Sums.", "--session", "ada")
     assert quick(*released, "--json").json["tag"] == "v1.0"
     assert "release of v1.0 already" in quick(*released, expect=1).err
     quick("switch", "main", "/project", "--session", "bob")
+    recorded = [entry for entry in quick("log", "--json").json["changes"] if entry["what"] == "forge"]
+    told = [(entry["session"], *sorted(entry["detail"])) for entry in recorded]
+    assert told == [
+        ("ada", "at", "branch"),
+        ("ada", "head", "into", "opened"),
+        ("bob", "at", "branch"),
+        ("bob", "head", "into", "opened"),
+        ("ada", "as", "head", "into", "merged"),
+        ("bob", "as", "head", "into", "merged"),
+        ("ada", "at", "tag"),
+        ("ada", "release"),
+    ]
+    assert recorded[5]["detail"]["as"] == remote.tip()
+    assert "(merged #2, as " in quick("log").out
 
     log = git(remote.url, "log", "--first-parent", "--format=%s|%an|%p", "main").splitlines()
     assert [line.split("|")[:2] for line in log] == [

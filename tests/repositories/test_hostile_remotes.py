@@ -87,7 +87,7 @@ def test_a_protected_branch(
     said = cli(*COMMIT, expect=1).err
     assert "GH006: Protected branch update failed" in said
     assert said.startswith("Not committed: ")
-    assert "on another branch: fusefs branch NAME /p, commit, fusefs pr create /p\n" in said
+    assert "fusefs branch --session s NAME /p, commit, fusefs pr create --session s /p\n" in said
     is_kept(cli)
     cli("branch", "topic", *S)
     cli("commit", "-m", "mine", *S)
@@ -139,7 +139,7 @@ def test_a_push_that_arrived_and_nobody_can_tell(
     said = http(*commit, expect=1).err
     assert said.endswith(
         "If this had a key: give it again, with the same key. "
-        "Else: fusefs sync /p, then commit what is still staged.\n"
+        "Else: fusefs sync --session s /p, then commit what is still staged.\n"
     )
     assert subjects(remote) == ["mine", "first"]
     small.faults.clear()
@@ -188,10 +188,11 @@ def test_a_branch_that_is_gone(
     said = cli(*COMMIT, expect=1).err
     assert said.startswith("The branch main is gone from ")
     assert said.endswith(
-        "To go on with another one: fusefs switch BRANCH /p. To make one: fusefs branch NAME /p\n"
+        "To go on with another one: fusefs switch --session s BRANCH /p. To make one: "
+        "fusefs branch --session s NAME /p\n"
         + KEPT
     )
-    assert "To make it: fusefs branch main /p" in cli("sync", *S, expect=1).err
+    assert "To make it: fusefs branch --session s main /p" in cli("sync", *S, expect=1).err
     is_kept(cli)
     listed = cli("repo", "list")
     assert listed.err == "/p: the repository has no branch main any more\n"
@@ -240,7 +241,7 @@ def test_history_that_was_pushed_away(local: Quick, remote: Remote) -> None:
     git(remote.clone, "commit", "-q", "-m", "anew")
     git(remote.clone, "push", "-q", "-f", "origin", "HEAD:main")
     git(remote.url, "gc", "-q", "--prune=now")
-    assert "fusefs sync /p" in local(*COMMIT, expect=1).err
+    assert "fusefs sync --session s /p" in local(*COMMIT, expect=1).err
     is_kept(local)
     assert local("sync", *S, expect=1).err.startswith("Conflict: /p/a\n")
     assert "mine\n" in local("cat", "/p/a", "--session", "s").out

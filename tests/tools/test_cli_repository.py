@@ -136,7 +136,7 @@ def test_what_others_committed_is_taken_in(project, remote):
     project("write", "/project/src/a.py", *work, stdin=b"one\nmine\nthree\n")
     remote.commit("others", {"src/a.py": "one\ntheirs\nthree\n", "docs/b.md": "more\n"})
     refused = project("commit", "-m", "x", "/project", *work, expect=1)
-    assert "fusefs sync /project" in refused.err
+    assert "fusefs sync --session all /project" in refused.err
     done = project("sync", "/project", *work, expect=1)
     assert done.out == f"Synced: /project at {remote.tip()[:12]} (2 files changed)\n"
     assert done.err.startswith("Conflict: /project/src/a.py\n")
@@ -157,7 +157,7 @@ def test_restore_puts_back_and_keeps_what_is_new(project):
     done = project("repo", "restore", "/project", *work).out
     assert done == "Restored: /project/docs/b.md\nRestored: /project/src/a.py\n"
     assert project("status", "/project", *work).out == "?? src/new.py\n"
-    assert "restore --new /project" in project("repo", "restore", "/project", *work, expect=1).err
+    assert "restore --session all --new /project" in project("repo", "restore", "/project", *work, expect=1).err
     project("repo", "restore", "/project", "--new", *work)
     assert project("status", "/project", *work).out == ""
 
@@ -423,7 +423,7 @@ def test_what_is_put_back_and_what_is_dropped(project):
     refused = project("repo", "restore", "/project", *work, expect=1)
     assert refused.err == (
         "Nothing to restore: in /project only new files are staged. To remove them, for good: "
-        "fusefs repo restore --new /project\n"
+        "fusefs repo restore --session all --new /project\n"
     )
     project("rm", "/project/src", *work)
     project("write", "/project/README", *work, stdin=b"x")
@@ -476,7 +476,7 @@ def test_a_hook_that_refuses_is_told_in_one_voice(project, remote):
     project("write", "/project/README", *work, stdin=b"x")
     refused = project("commit", "-m", "x", "/project", *work, expect=1).err
     assert refused.startswith(f"Not committed: {remote.url} refused it on main; the changes stay")
-    assert "Not on a Friday." in refused and "fusefs branch NAME /project" in refused
+    assert "Not on a Friday." in refused and "fusefs branch --session all NAME /project" in refused
     assert "pushed" not in refused and refused.count("Not committed") == 1
 
 

@@ -265,10 +265,23 @@ def _changes(record: JournalRecord) -> list[str]:
             return [str(name) for name in detail.values()]
         case Op.SESSION | Op.BIND | Op.RIGHT:
             return _definition_changes(detail.get("before"), detail.get("after"))
+        case Op.COMMIT:
+            return [f"{str(detail.get('commit', ''))[:_SHORT]} on {detail.get('branch', '')}"]
+        case Op.FORGE:
+            return [_forge_detail(name, value) for name, value in _what_first(detail)]
         case Op.COLLECT:
             return [f"{name.replace('_', ' ')} {count}" for name, count in detail.items() if count]
         case _:
             return []
+
+
+def _what_first(detail: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Return what was done on a forge, then with what."""
+    return sorted(detail.items(), key=lambda item: item[0] in ("as", "at", "head", "into"))
+
+
+def _forge_detail(name: str, value: Any) -> str:
+    return f"{name} {str(value)[:_SHORT] if name in ('as', 'at') else value}"
 
 
 def _attribute_change(name: str, before: Any, after: Any) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +35,11 @@ HOST_PATH = _HostPath()
 """A path of the host. Whether it can be read is found out by whoever reads it."""
 
 _CATCH_UP_SECONDS = 0.25
+_SESSION_COMMAND = re.compile(
+    r"\bfusefs (sync|switch|branch|commit|status|diff|tag|release|repo restore"
+    r"|pr (create|list|show|update|close|merge))(?= )"
+)
+"""Commands in texts that mean a session's own working copy, or what it asks of a forge."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -145,11 +152,21 @@ def find_session(instance: Instance, name: str) -> SessionSpec:
 
 @contextmanager
 def open_session(options: Options, name: str | None) -> Iterator[Session]:
-    """Open the instance, as the session `name` or as its owner."""
+    """Open the instance, as the session `name` or as its owner.
+
+    Commands that a refusal names are then commands of this session in this instance.
+    """
+    from fusefs.contract.errors import ContractError
     from fusefs.session.session import Session
 
     with open_instance(options) as instance:
         if name is None:
             yield Session(instance)
-        else:
+            return
+        try:
             yield Session(instance, find_session(instance, name))
+        except ContractError as error:
+            error.text = _SESSION_COMMAND.sub(
+                lambda found: f"{found[0]} --session {shlex.quote(name)}", error.text
+            )
+            raise
