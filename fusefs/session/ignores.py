@@ -17,6 +17,7 @@ from fusefs.session.place import Place
 from fusefs.session.session import Session
 
 _NAME = b".gitignore"
+_HERE = b"./"
 _MOST_BYTES = 1 << 20
 _PIPE_BYTES = 32 << 10
 _PATH_MAX = 4096
@@ -87,10 +88,14 @@ def _ask(clone: str, rules: dict[Path, bytes], paths: Collection[Path]) -> set[P
 
 
 def _pieces(paths: Collection[Path]) -> Iterator[bytes]:
-    """Yield paths, each with a NUL, so many at a time that question and answer fit into a pipe."""
+    """Yield paths, each with a NUL, so many at a time that question and answer fit into a pipe.
+
+    In front of each stands ``./``: a name that begins with a colon would mean something else to
+    git (*pathspec* in gitglossary(7)).
+    """
     piece = b""
     for path in paths:
-        name = b"/".join(path) + b"\0"
+        name = _HERE + b"/".join(path) + b"\0"
         if piece and len(piece) + len(name) > _PIPE_BYTES:
             yield piece
             piece = b""
@@ -108,4 +113,5 @@ def _ask_for(clone: str, folder: str, names: bytes) -> list[bytes]:
     if output.status not in (0, 1):
         said = output.err.strip().replace(folder, "")
         raise OSError(errno.EIO, f"git check-ignore ended with {output.status}: {said}")
-    return [name for name in os.fsencode(output.out).split(b"\0") if name]
+    found = os.fsencode(output.out).split(b"\0")
+    return [name.removeprefix(_HERE) for name in found if name]

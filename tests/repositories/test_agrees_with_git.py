@@ -372,3 +372,18 @@ def test_more_ignored_files_than_fit_into_a_pipe(tmp_path: Path) -> None:
         session.write("/proj/kept", b"")
         work = repository(session)
         assert [changed.path for changed in work.changes()] == [(b"kept",)]
+
+
+def test_names_that_mean_something_else_to_git(tmp_path: Path) -> None:
+    def fill(top: Path) -> None:
+        (top / ".gitignore").write_bytes(b"/secret\n*.o\n")
+
+    names = [b":/secret", b":!z", b":^w", b":(attr:a)b", b":(icase)q", b"-n", b"*", b"x"]
+    with Instance.init(tmp_path / "instance") as instance:
+        add_mount(instance, make_source(tmp_path / "source", fill))
+        session = add_session(instance)
+        session.mkdir("/proj/:")
+        for name in (*names, b"secret", b":(icase)q.o"):
+            session.write(b"/proj/" + name, b"")
+        found = {b"/".join(changed.path) for changed in repository(session).changes()}
+        assert found == set(names)

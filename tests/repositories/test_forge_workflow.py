@@ -114,7 +114,8 @@ def test_from_branch_to_release(quick: Quick, mount: Mount, remote: Remote) -> N
     assert quick(*released, "--json").json["tag"] == "v1.0"
     assert "release of v1.0 already" in quick(*released, expect=1).err
     quick("switch", "main", "/project", "--session", "bob")
-    recorded = [entry for entry in quick("log", "--json").json["changes"] if entry["what"] == "forge"]
+    changes = quick("log", "--json").json["changes"]
+    recorded = [entry for entry in changes if entry["what"] == "forge"]
     told = [(entry["session"], *sorted(entry["detail"])) for entry in recorded]
     assert told == [
         ("ada", "at", "branch"),

@@ -157,7 +157,8 @@ def test_restore_puts_back_and_keeps_what_is_new(project):
     done = project("repo", "restore", "/project", *work).out
     assert done == "Restored: /project/docs/b.md\nRestored: /project/src/a.py\n"
     assert project("status", "/project", *work).out == "?? src/new.py\n"
-    assert "restore --session all --new /project" in project("repo", "restore", "/project", *work, expect=1).err
+    refused = project("repo", "restore", "/project", *work, expect=1)
+    assert "restore --session all --new /project" in refused.err
     project("repo", "restore", "/project", "--new", *work)
     assert project("status", "/project", *work).out == ""
 
