@@ -121,10 +121,8 @@ class ViewFile:
 
     def stat(self) -> Stat:
         """Return what the session is told about the file, also after it was removed."""
-        cursor = self.place.cursor
-        if not cursor.visible:
-            raise cursor.unseen(self.place.path)
-        return self._view.stat_node(self.place, cursor, self._file.node())
+        self._view.check_visible(self.place)
+        return self._view.stat_node(self.place, self.place.cursor, self._file.node())
 
     def close(self) -> Publication | None:
         """Give the handle back; what is returned must be prepared and finished."""

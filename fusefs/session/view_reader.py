@@ -35,6 +35,7 @@ from fusefs.contract.sessions import OPERATOR, SessionSpec, World
 from fusefs.contract.view import Cursor, Rules, View
 from fusefs.session.caps import caps_in
 from fusefs.session.handles import LinkText, ViewDirectory, ViewFile
+from fusefs.session.moved import cursor_of
 from fusefs.session.place import Place
 from fusefs.session.stat import DIRECTORY_KINDS, Stat
 from fusefs.store import definitions, keys, nodes
@@ -256,7 +257,7 @@ class ViewReader:
         Raises:
             ContractError: it is not visible any more, or gone.
         """
-        cursor = place.cursor
+        cursor = cursor_of(place)
         if cursor.visible:
             return self.stat_node(place, cursor, self.node_of(place))
         if cursor.passage:
@@ -400,12 +401,12 @@ class ViewReader:
 
     def check_visible(self, place: Place) -> None:
         """Refuse what is not visible (any more)."""
-        cursor = place.cursor
+        cursor = cursor_of(place)
         if not cursor.visible:
             raise cursor.unseen(place.path)
 
     def check_change(self, place: Place) -> None:
-        cursor = place.cursor
+        cursor = cursor_of(place)
         if not cursor.visible:
             raise cursor.unseen(place.path)
         if cursor.level < Level.STAGE:

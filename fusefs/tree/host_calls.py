@@ -80,6 +80,15 @@ def descriptor_path(fd: int) -> bytes:
     return b"/proc/self/fd/%d" % fd
 
 
+def path_of(fd: int) -> bytes:
+    """Return the path by which the kernel knows what `fd` holds, at this moment.
+
+    Raises:
+        OSError: ENAMETOOLONG, for one of 4 KiB or more.
+    """
+    return os.readlink(descriptor_path(fd))
+
+
 def open_how(flags: int) -> bytes:
     """Return openat2(2)'s ``open_how``: beneath the directory, no link of any kind followed."""
     return _OPEN_HOW.pack(flags, 0, _RESOLVE)

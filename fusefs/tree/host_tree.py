@@ -363,6 +363,29 @@ class HostTree:
         if directory and not is_empty_directory(parent_fd, name):
             raise _refusal(errno.ENOTEMPTY)
 
+    def moved_to(self, key: Hashable) -> tuple[bytes, ...] | None:
+        """Return the names of an open node from the folder down, if others have moved it; None
+        where it is at its place, removed, or not open.
+
+        Raises:
+            FileNotFoundError: it is not below the folder any more, or too deep to tell.
+        """
+        node = _node(key)
+        opened = self._opened.get(node)
+        if opened is None or opened.any_fd < 0:
+            return None
+        try:
+            top, at = map(host_calls.path_of, (self._root_fd, opened.any_fd))
+        except OSError:
+            raise not_found() from None
+        names = node.path()
+        if at == os.path.join(top, *names) or not os.fstat(opened.any_fd).st_nlink:
+            return None
+        below = at.removeprefix(top.rstrip(b"/") + b"/")
+        if below == at:
+            raise not_found()
+        return tuple(below.split(b"/"))
+
     def _open_even_unlinked(self, node: HostNode) -> int:
         """Like `open_node`, but find a node without a name through its open descriptors."""
         try:

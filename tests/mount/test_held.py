@@ -107,3 +107,49 @@ def test_an_exchange_obeys_the_rules_below_either_place(cli: Cli, mount: Mount) 
     with pytest.raises(PermissionError):
         renameat2(top / "p", top / "t", EXCHANGE)
     assert (top / "t/x").read_bytes() == b"inner"
+
+
+@pytest.mark.parametrize("how", ["host", "session"])
+def test_what_is_moved_in_a_bound_folder_is_held_to_where_it_is(
+    cli: Cli, mount: Mount, tmp_path: Path, how: str
+) -> None:
+    host = tmp_path / "host"
+    for directory in ("pub/d", "ro", "sec"):
+        (host / directory).mkdir(parents=True)
+    for name in ("pub/d/f", "pub/top", "pub/seen", "pub/stays"):
+        (host / name).write_bytes(b"before")
+    cli("bind", host, "/h")
+    cli("session", "create", "v", "--grant", "/h=stage", "--grant", "/h/sec=none",
+        "--grant", "/h/ro=ro")  # fmt: skip
+    cli("session", "create", "all", "--grant", "/=commit")
+    view = mount("v") / "h"
+    mover = host if how == "host" else mount("all") / "h"
+    names = ("d/f", "top", "seen", "stays")
+    inside, top, seen, stays = (os.open(view / "pub" / name, os.O_RDWR) for name in names)
+    bare = os.open(view / "pub/top", os.O_PATH)
+    os.rename(mover / "pub/d", mover / "sec/d")
+    os.rename(mover / "pub/top", mover / "sec/top")
+    os.rename(mover / "pub/seen", mover / "ro/seen")
+    for name in ("sec/d/f", "sec/top", "ro/seen"):
+        (mover / name).write_bytes(b"SECRET")
+    for fd in (inside, top):
+        assert refused(partial(os.pwrite, fd, b"after", 0))
+        assert refused(partial(os.ftruncate, fd, 1))
+        assert refused(partial(os.setxattr, fd, "user.a", b"x"))
+        assert refused(partial(os.open, f"/proc/self/fd/{fd}", os.O_RDWR))
+        becomes(lambda: refused(partial(_new_bytes, fd)))  # noqa: B023
+    assert refused(partial(os.open, f"/proc/self/fd/{bare}", os.O_RDONLY))
+    # Where it may still be seen it goes on, as far as it may be there.
+    becomes(lambda: os.pread(seen, 10, 0) == b"SECRET")
+    with pytest.raises(OSError) as caught:
+        os.pwrite(seen, b"after", 0)
+    assert caught.value.errno == errno.EROFS
+    os.pwrite(stays, b"after!", 0)
+    assert (host / "pub/stays").read_bytes() == b"after!"
+    assert (host / "sec/top").read_bytes() == (host / "sec/d/f").read_bytes() == b"SECRET"
+    for fd in (inside, top, seen, stays, bare):
+        os.close(fd)
+
+
+def _new_bytes(fd: int) -> None:
+    assert os.pread(fd, 10, 0) != b"SECRET"
