@@ -19,7 +19,7 @@ from pathlib import Path
 import lmdb
 
 from fusefs.store import bell, keys, life, orphans, redo
-from fusefs.store.instance import FORMAT, InstanceError, check_format
+from fusefs.store.instance import FORMAT, InstanceError, check_format, check_lock_file
 from fusefs.store.kv import Reader, after_prefix
 from fusefs.store.lmdb_file import complete
 from fusefs.store.lmdb_meta import look
@@ -98,6 +98,7 @@ def inspect(folder: Path) -> Condition:
     try:
         if not (folder / "data.mdb").exists():
             raise InstanceError(f"{folder} is not an instance.")
+        check_lock_file(folder)
         # Reading past the end would kill. What this adds to the file means nothing.
         if not complete(folder / "data.mdb"):
             raise InstanceError(f"{folder / 'data.mdb'} has been cut short.")

@@ -44,7 +44,7 @@ from fusefs.store.scratch import ScratchFiles, scratch_records
 from fusefs.store.upgrades import FORMAT, InUse, Progress, say_step, upgrade
 from fusefs.store.writer_lock import WriterLock
 
-__all__ = ["FORMAT", "Instance", "InstanceError", "check_exists"]
+__all__ = ["FORMAT", "Instance", "InstanceError", "check_exists", "check_lock_file"]
 
 _FOLDERS = ("objects", "scratch", "trash", "run")
 _LONGEST_TOUCH = 500
@@ -108,6 +108,7 @@ class Instance:
         folder = Path(folder).absolute()
         try:
             check_exists(folder)
+            check_lock_file(folder)
             if not complete(folder / "data.mdb"):
                 raise InstanceError(
                     f"{folder / 'data.mdb'} has been cut short: restore it from a backup."
@@ -365,6 +366,22 @@ def check_exists(folder: Path) -> None:
         raise InstanceError(
             f"{folder} is not an instance. Make one with: fusefs --instance {folder} init"
         )
+
+
+def check_lock_file(folder: Path) -> None:
+    """Refuse an instance in use whose ``lock.mdb`` is gone: a new one would lock out nobody.
+
+    Raises:
+        InstanceError: it was removed.
+    """
+    if not (folder / "lock.mdb").exists():
+        users = sum(lives for _, lives in life.processes(folder / "run"))
+        if users:
+            raise InstanceError(
+                f"{folder / 'lock.mdb'} was removed while the instance is in use (processes: "
+                f"{users}). Nothing is lost so far: end them, unmounting their views (fusefs "
+                "umount), then try again."
+            )
 
 
 def _bring_up(folder: Path, progress: Progress | None) -> None:

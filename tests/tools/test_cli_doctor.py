@@ -18,7 +18,7 @@ from fusefs.daemon.mountpoint import mounted_at
 from fusefs.daemon.probe import Answer, ask
 from fusefs.store.findings import Finding, Verdict
 from fusefs.store.instance import Instance
-from tests.conftest import Cli, Mount, mountpoints
+from tests.conftest import Cli, Mount, mountpoints, unmount
 
 
 @pytest.fixture
@@ -208,3 +208,15 @@ def test_a_bound_folder_that_is_lost(cli: Cli, tmp_path: Path) -> None:
     cli("bind", bound, "/bound")
     bound.rmdir()
     assert "bound folders cannot be opened: /bound" in cli("doctor", expect=1).out
+
+
+def test_a_lock_file_that_was_removed_under_a_mount(cli: Cli, work: Path) -> None:
+    (work / "before").write_bytes(b"kept")
+    (cli.instance / "lock.mdb").unlink()
+    for words in (["ls", "/"], ["doctor"], ["check"]):
+        said = cli(*words, expect=None)
+        assert "lock.mdb was removed while the instance is in use" in said.out + said.err
+    (work / "after").write_bytes(b"kept, too")
+    unmount(work)
+    assert cli("cat", "/after").out == "kept, too"
+    cli("check")
