@@ -220,7 +220,9 @@ class NotInRepository(ContractError):
     errno = errno.ENOENT
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"Not in a repository: {path}")
+        super().__init__(
+            f"Not in a repository: {path}. Give a path of the tree in one of: fusefs repo list"
+        )
 
 
 class NothingStaged(ContractError):

@@ -39,10 +39,9 @@ def _number_argument(command: Command) -> Command:
 
 
 def _open(session: Session, path: str) -> Repository:
-    from fusefs.contract.errors import NothingToCommit
     from fusefs.session.repository import Repository
 
-    return Repository(session, path, outside=NothingToCommit)
+    return Repository(session, path)
 
 
 @click.command("branch")
