@@ -367,8 +367,8 @@ def test_more_ignored_files_than_fit_into_a_pipe(tmp_path: Path) -> None:
     with Instance.init(tmp_path / "instance") as instance:
         add_mount(instance, make_source(tmp_path / "source", fill))
         session = add_session(instance)
-        for number in range(700):
-            session.write(f"/proj/modules/{number}{'x' * 200}", b"")
+        for number in range(320):
+            session.write(f"/proj/modules/{number}{'x' * 230}", b"")
         session.write("/proj/kept", b"")
         work = repository(session)
         assert [changed.path for changed in work.changes()] == [(b"kept",)]

@@ -163,7 +163,7 @@ HISTORIES = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(history=HISTORIES)
 def test_a_log_tells_nothing_of_hidden_commits(history):
     """Histories with branches and merges, with hidden commits in between or without."""
