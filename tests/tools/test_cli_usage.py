@@ -245,8 +245,33 @@ def test_a_reader_that_leaves_is_no_failure(cli):
     for name in ("a", "b", "c"):
         cli("session", "create", name)
     command = f"{sys.executable} -m fusefs --instance {cli.instance} log | true"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, check=False)
-    assert done.stderr == b""
+    for piped in (command, f"{sys.executable} -m fusefs log --help | true"):
+        script = f"{piped}; exit ${{PIPESTATUS[0]}}"
+        done = subprocess.run(["bash", "-c", script], capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_failure(filled, closed):
+    command = f"{sys.executable} -m fusefs --instance {filled.instance}"
+    for words, status in (("cat /AGENTS.md", 0), ("cat /none", 1), ("write /new", 0)):
+        done = subprocess.run(
+            ["bash", "-c", f"{command} {words} {closed}"],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == status, done
+        assert "Traceback" not in done.stderr
+    assert filled("check").out
+
+
+def test_groups_without_a_command_show_their_help(cli):
+    for words in ((), ("session",), ("trash",)):
+        shown = cli(*words, expect=2)
+        assert shown.out == ""
+        assert shown.err == cli(*words, "--help").out
+        assert cli("help", *words).out == shown.err
+    assert cli("help", "session", "create").out == cli("session", "create", "--help").out
+    assert "Did you mean session?" in cli("help", "sesion", expect=2).err
 
 
 @pytest.mark.parametrize(

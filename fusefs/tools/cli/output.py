@@ -28,6 +28,7 @@ class Status(IntEnum):
     INSTANCE = 3
     FAILED = 4
     INTERRUPTED = 130
+    UNREAD = 141
     TERMINATED = 143
 
 
