@@ -101,7 +101,7 @@ def test_from_branch_to_release(quick: Quick, mount: Mount, remote: Remote) -> N
         "--session",
         "bob",
     )
-    assert quick("pr", "list", "/project").err == "Nothing.\n"
+    assert quick("pr", "list", "/project").err == "None is open; --state all lists all.\n"
 
     quick("switch", "main", "/project", "--session", "ada")
     assert (ada / "README").read_text() == "Sums.\n"

@@ -123,23 +123,31 @@ def test_a_foreign_instance_is_status_3(cli, tmp_path):
 
 def test_an_unreadable_instance_is_status_3(cli):
     """As an ordinary user: root may read everything."""
+    # In a process that has imported everything: the user may not read the program either.
+    script = (
+        "import os, sys; from fusefs.tools.cli import app, doctor, transfer, tree\n"
+        "import click.shell_completion, fusefs, fusefs.session.session\n"
+        "import fusefs.daemon.mending, fusefs.store.mending, pyfuse3, pygit2\n"
+        "if os.geteuid() == 0: os.setresuid(65534, 65534, 65534)\n"
+        f"sys.exit(app.run(['--instance', {str(cli.instance)!r}, *sys.argv[1:]]))"
+    )
     for mode in (0o700, 0o711, 0o755):
         cli.instance.chmod(mode)
-        # In a process that has imported everything: the user may not read the program either.
-        script = (
-            "import os, sys; from fusefs.tools.cli import app, transfer, tree\n"
-            "import click.shell_completion, fusefs, fusefs.session.session\n"
-            "import fusefs.daemon.mountpoint\n"
-            "if os.geteuid() == 0: os.setresuid(65534, 65534, 65534)\n"
-            f"sys.exit(app.run(['--instance', {str(cli.instance)!r}, 'ls', '/']))"
-        )
         done = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, check=False
+            [sys.executable, "-c", script, "ls", "/"], capture_output=True, text=True, check=False
         )
         if os.geteuid() == 0:
             assert done.returncode == 3, done
             assert "Permission denied" in done.stderr
             assert "Traceback" not in done.stderr
+    if os.geteuid() == 0:
+        cli.instance.chmod(0o700)
+        done = subprocess.run(
+            [sys.executable, "-c", script, "doctor"], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (1, "")
+        assert "/dev/fuse" in done.stdout  # the machine is looked at all the same
+        assert "be its owner, or restore it" in done.stdout
 
 
 def test_an_unknown_command_names_the_near_ones(cli):

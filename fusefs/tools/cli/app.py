@@ -217,7 +217,8 @@ def report(
     elif isinstance(error, click.UsageError):
         click.UsageError(_plain(error.format_message(), arguments), error.ctx).show()
     else:
-        say(_plain(failure.text, arguments), err=True)
+        for line in _plain(failure.text, arguments).split("\n"):
+            say(line, err=True)
 
 
 def _plain(text: str, arguments: Sequence[str]) -> str:
