@@ -69,6 +69,13 @@ def test_import_and_export_keep_everything(cli, tmp_path):
     cli("check")
 
 
+def test_one_is_not_called_many(cli, tmp_path):
+    (tmp_path / "source/inner").mkdir(parents=True)
+    (tmp_path / "source/file").touch()
+    done = cli("import", tmp_path / "source", "/a").out
+    assert done == "Imported 1 file, 1 directory, 0 links, 0 bytes\n"
+
+
 def test_import_does_not_overwrite(filled, host_tree):
     refused = filled("import", host_tree, "/AGENTS.md", "--json", expect=1).json
     assert refused["error"]["code"] in {"FS_EXISTS", "FS_NOT_REGULAR_FILE"}
