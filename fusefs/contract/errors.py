@@ -139,6 +139,7 @@ class MountBusy(ContractError):
     errno = errno.EBUSY
 
     def __init__(self, path: str) -> None:
+        self.path = path
         what = "the root of the tree" if path == "/" else "a mount; whoever mounted it removes it"
         super().__init__(f"Not removed: {path} is {what}.")
 

@@ -51,8 +51,14 @@ class Explanation:
     sentences: list[str]
 
 
-def explain(rules: Rules, path: Path) -> Explanation:
-    """Say which grant, floor, cap, boundary and passage decide about `path` under `rules`."""
+def explain(rules: Rules, path: Path, *, in_repository: bool = False) -> Explanation:
+    """Say which grant, floor, cap, boundary and passage decide about `path` under `rules`.
+
+    Args:
+        rules: of the session.
+        path: what is asked about.
+        in_repository: it is in a mount; a cap says so too, but the owner has none.
+    """
     view = View(rules)
     cursor = view.cursor(path)
     grant = _most_specific(rules.grants, path)
@@ -61,7 +67,7 @@ def explain(rules: Rules, path: Path) -> Explanation:
     inside = is_at_or_below(path, rules.boundary)
     text, boundary = render(path), render(rules.boundary)
 
-    meaning = _MEANING if cap is None else _MEANING_IN_REPOSITORY
+    meaning = _MEANING_IN_REPOSITORY if in_repository or cap is not None else _MEANING
     verdict = "it is a passage" if cursor.passage else meaning[cursor.level]
     sentences = [f"{text} is at {cursor.level}: {verdict}."]
     if grant is None:

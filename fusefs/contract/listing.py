@@ -27,6 +27,16 @@ class ListedEntry(NamedTuple):
 def format_listing(entries: Iterable[ListedEntry], *, world: World, directory_level: Level) -> str:
     """Return the text of a listing, without a line break at its end; no entries, no text.
 
+    The arguments are those of `listing_lines`.
+    """
+    return "\n".join(listing_lines(entries, world=world, directory_level=directory_level))
+
+
+def listing_lines(
+    entries: Iterable[ListedEntry], *, world: World, directory_level: Level
+) -> list[str]:
+    """Return the lines of a listing.
+
     Args:
         entries: in any order.
         world: a chat marks mounts and what it cannot change; an agent's listing has no marks.
@@ -41,7 +51,7 @@ def format_listing(entries: Iterable[ListedEntry], *, world: World, directory_le
         if marked and entry.level == Level.RO and directory_level >= Level.STAGE:
             line += " [read-only]"
         lines.append(line)
-    return "\n".join(lines)
+    return lines
 
 
 def _order(entry: ListedEntry) -> tuple[bool, str]:

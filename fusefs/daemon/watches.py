@@ -46,6 +46,7 @@ class Watches:
         self._by_tree: dict[HostTree, HostWatch | None] = {}
         self._directories: dict[Hashable, Inode] = {}
         inodes.on_drop.append(self._unwatch)
+        tree.tree.on_unbound.append(self._let_go)
 
     def watch(self, inode: Inode) -> None:
         """Watch a directory from now on, if it can be; ask before its entries are looked at."""
@@ -80,9 +81,25 @@ class Watches:
             if host is not None:
                 host.unwatch(watch.key)
 
+    def _let_go(self, backend: HostTree) -> None:
+        """End the watches of a folder that is bound no more."""
+        host = self._by_tree.pop(backend, None)
+        if host is None:
+            return
+        for key, inode in list(self._directories.items()):
+            if inode.place.backend is backend:
+                del self._directories[key]
+                if inode.watch is not None:
+                    inode.watch.active = False
+        trio.lowlevel.notify_closing(host.fileno())
+        host.close()
+
     async def _follow(self, backend: HostTree, host: HostWatch) -> None:
         while True:
-            await trio.lowlevel.wait_readable(host.fileno())
+            try:
+                await trio.lowlevel.wait_readable(host.fileno())
+            except trio.ClosedResourceError:
+                return  # it is bound no more
             events = host.read_events()
             if events:
                 self._changed()

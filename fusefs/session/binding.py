@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from fusefs.contract.errors import Blocked, InvalidArgument
+from fusefs.contract.errors import Blocked, ContractError, InvalidArgument
 from fusefs.contract.paths import Path as TreePath
 from fusefs.contract.paths import decode, is_at_or_below, render
 from fusefs.contract.sessions import OPERATOR
@@ -14,6 +14,37 @@ from fusefs.store.definitions import BindSpec
 from fusefs.store.instance import Instance
 from fusefs.tree.host_mounts import is_in_view
 from fusefs.tree.tree import HOST
+
+_KINDS = {"dir": "directory", "symlink": "symbolic link"}
+
+
+class NotBound(ContractError):
+    """No folder is bound at a path; the text says what is there."""
+
+    code = "FS_NOT_FOUND"
+
+    def __init__(self, instance: Instance, path: TreePath) -> None:
+        text = render(path)
+        if path in instance.mounts.all():
+            there = f": a repository is mounted there (fusefs repo rm {text} takes it out)"
+        else:
+            try:
+                kind = Session(instance).stat(text).kind.name.lower()
+                there = f": there is a {_KINDS.get(kind, kind)} of the tree itself"
+            except ContractError:
+                there = ", and nothing else is there"
+        super().__init__(f"No folder is bound at {text}{there}. What is bound: fusefs bind")
+
+
+def unbind(instance: Instance, path: TreePath) -> None:
+    """Take the bind at `path` away.
+
+    Raises:
+        NotBound: there is none.
+    """
+    if path not in instance.binds.all():
+        raise NotBound(instance, path)
+    instance.binds.remove(path, OPERATOR.name)
 
 
 def bind(instance: Instance, host_dir: Path, path: TreePath) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from fusefs.contract import explain, paths
@@ -24,7 +24,7 @@ from fusefs.contract.explain import Explanation
 from fusefs.contract.kinds import Kind
 from fusefs.contract.levels import Level
 from fusefs.contract.links import resolve_target
-from fusefs.contract.listing import ListedEntry, format_listing
+from fusefs.contract.listing import ListedEntry, listing_lines
 from fusefs.contract.paths import Path, render
 from fusefs.contract.sessions import OPERATOR, SessionSpec
 from fusefs.session.caps import FRESH_SECONDS, keep_fresh
@@ -187,13 +187,17 @@ class Session:
 
     def listing(self, path: str | bytes = ".") -> str:
         """Return a directory's listing as text (contract section 8)."""
+        return "\n".join(self.listed(path))
+
+    def listed(self, path: str | bytes = ".") -> Sequence[str]:
+        """Return the lines of a directory's listing; a name may hold line breaks itself."""
         resolved = self.resolve(path)
         entries = [
             ListedEntry(os.fsdecode(name), stat.kind.name.lower(), stat.level)
             for name, _, stat in self._entries(resolved)
         ]
         level = self.view.rules.cursor(resolved).level
-        return format_listing(entries, world=self.spec.world, directory_level=level)
+        return listing_lines(entries, world=self.spec.world, directory_level=level)
 
     def read(self, path: str | bytes) -> bytes:
         """Return a file's bytes, or a directory's listing."""
@@ -266,7 +270,10 @@ class Session:
     def explain(self, path: str | bytes) -> Explanation:
         """Say in words which rules decide what the session may do at `path`."""
         self.refresh()
-        return explain.explain(self.view.rules.rules, self.resolve(path))
+        resolved = self.resolve(path)
+        mounts = self.view.instance.mounts.all()
+        in_repository = any(paths.is_at_or_below(resolved, mount) for mount in mounts)
+        return explain.explain(self.view.rules.rules, resolved, in_repository=in_repository)
 
     # Changing.
 

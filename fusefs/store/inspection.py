@@ -47,8 +47,8 @@ class Left:
         scratches: large files being written by nobody.
         scratch_bytes: their size.
         strays: files in ``scratch/`` that nothing refers to.
-        orphans: replaced files that nobody has open.
-        pins: notes of processes which had such files open.
+        orphans: replaced files that dead processes had open, if no process is there that is going
+            to drop them. Others are no remains: each collection drops what was replaced.
     """
 
     changes: int = 0
@@ -57,7 +57,6 @@ class Left:
     scratch_bytes: int = 0
     strays: int = 0
     orphans: int = 0
-    pins: int = 0
 
 
 @dataclass(slots=True)
@@ -253,8 +252,8 @@ def _what_is_left(folder: Path, txn: Reader, last: int, alive: set[int]) -> Left
             left.scratches += 1
             left.scratch_bytes += size
     left.strays = len(stray_scratches(txn, scratches))
-    left.orphans = len(orphans.abandoned(txn, alive, grace=grace(alive, orphans.GRACE)))
-    left.pins = len(orphans.dead_pins(txn, alive))
+    if not alive:
+        left.orphans = len({node for node, _ in orphans.dead_pins(txn, alive)})
     return left
 
 

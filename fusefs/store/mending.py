@@ -118,12 +118,8 @@ def _faults(found: Condition) -> Iterator[Fault]:
     if left.strays:
         what = f"{_many(left.strays, 'file')} in scratch/ that nothing refers to"
         yield Fault("scratch files", what, "removed")
-    if left.orphans or left.pins:
-        what = (
-            f"{_many(left.orphans, 'replaced file')} that nobody has open any more"
-            if left.orphans
-            else f"{_many(left.pins, 'replaced file')} noted as open by processes that died"
-        )
+    if left.orphans:
+        what = f"{_many(left.orphans, 'replaced file')} that processes had open which died"
         yield Fault("replaced files", what, "dropped")
     missing = [name for name, looks_whole in found.lacking.items() if not looks_whole]
     if missing or found.lacking:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import weakref
 from bisect import bisect_right
 from collections.abc import Hashable, Sequence
 
@@ -52,6 +53,7 @@ class HostTree:
         self._opened: dict[HostNode, OpenNode] = {}
         self._fresh: OpenNode | None = None
         self._unsynced = Unsynced()
+        self._is_let_go = False
 
     def close(self) -> None:
         """Give all descriptors back."""
@@ -59,10 +61,26 @@ class HostTree:
         for opened in self._opened.values():
             opened.close()
         self._opened.clear()
-        self.mounts.close()
-        if self._root_fd >= 0:
+        if self._root_fd >= 0 and not self._is_let_go:
+            self.mounts.close()
             os.close(self._root_fd)
             self._root_fd = -1
+
+    def let_go(self) -> None:
+        """Keep nothing of the folder, which is bound no more, but the files that are open.
+
+        Nothing is found in it from then on; its file system can be unmounted once they are closed.
+        """
+        self._drop_fresh()
+        nowhere = os.open(os.devnull, os.O_PATH | os.O_CLOEXEC)
+        try:
+            # Not closed: a thread that uses the number just now must not meet another directory.
+            os.dup2(nowhere, self._root_fd, inheritable=False)
+        finally:
+            os.close(nowhere)
+        self._is_let_go = True
+        weakref.finalize(self, os.close, self._root_fd)
+        weakref.finalize(self, self.mounts.close)
 
     def identity(self, key: Hashable) -> bytes:
         return _node(key).identity
@@ -76,6 +94,8 @@ class HostTree:
         Raises:
             FileNotFoundError: it is not where it was last seen.
         """
+        if self._is_let_go:
+            raise not_found()
         fd = open_beneath(self._root_fd, node.path())
         try:
             if self._table.base(fd) != node.base:
@@ -300,7 +320,8 @@ class HostTree:
 
     def sync(self) -> None:
         """Make names and attributes durable; a file's bytes are so after its `sync_data`."""
-        self._unsynced.sync(self._root_fd, self.open_node)
+        if not self._is_let_go:
+            self._unsynced.sync(self._root_fd, self.open_node)
 
     def _child(self, directory: HostNode, parent_fd: int, name: bytes) -> Node:
         fd = os.open(name, O_NODE, dir_fd=parent_fd)

@@ -21,10 +21,12 @@ def clone_files(clone: Path) -> Iterator[Path]:
     for directory, _, files in os.walk(clone):
         for name in sorted(files):
             path = Path(directory, name).relative_to(clone)
-            if name.endswith(".lock") or name.startswith("tmp_") or path.parts[0] == "worktrees":
+            top = path.parts[0]
+            if name.endswith(".lock") or top == "worktrees" or top.startswith("tmp_"):
                 continue  # git worktrees are copies, made again when they are asked for
-            if path.parts[0] == "objects":
-                later.append(path)
+            if top == "objects":
+                if not name.startswith("tmp_"):
+                    later.append(path)
             else:
                 yield path
     yield from later

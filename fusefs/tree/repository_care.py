@@ -18,10 +18,11 @@ from fusefs.store.mounts import MountSpec, mounts_in
 from fusefs.store.records import Record, State
 from fusefs.store.retention import is_retained
 from fusefs.store.working_copies import WorkingCopy, all_working_copies
+from fusefs.tree.repository_merge import MERGE_PREFIX
 from fusefs.tree.repository_objects import RepositoryObjects
 
 _STRAY_SECONDS = 24 * 3600
-"""A clone that is not mounted yet is left alone for so long."""
+"""A clone that is not mounted yet, or a merge's folder, is left alone for so long."""
 
 
 def check_repositories(instance: Instance) -> Iterator[str]:
@@ -142,6 +143,9 @@ def collect_repositories(instance: Instance) -> int:
                 if working_copy not in live:
                     clone.objects.unpin(working_copy, commit)
             drop_dead_locks(Path(clone.objects.folder))
+            for left in Path(clone.objects.folder).glob(f"{MERGE_PREFIX}*"):
+                if _is_old(left):
+                    shutil.rmtree(left, ignore_errors=True)
     known = {os.path.basename(instance.mounts.folder(spec)) for spec in mounts}
     removed = 0
     for folder in top.glob("*.git*"):

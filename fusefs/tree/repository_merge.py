@@ -19,6 +19,9 @@ _REGULAR = (BLOB, PROGRAM)
 _NOT_TEXT = 128
 """The least status with which git-merge-file(1) gives up; below it are counts of conflicts."""
 
+MERGE_PREFIX = "tmp_merge_"
+"""How the names of a merge's folders begin; a backup leaves out whatever begins with ``tmp_``."""
+
 Sides = tuple[str, str]
 """What ours and theirs are called where they conflict."""
 
@@ -185,7 +188,10 @@ class _Merge:
         self, base: bytes | None, ours: TreeEntry, theirs: TreeEntry
     ) -> tuple[bytes, bool]:
         """Merge texts with git-merge-file(1); of what is no text, ours stays."""
-        with tempfile.TemporaryDirectory(prefix="fusefs-merge-") as folder:
+        # In the clone, where collecting finds what a killed merge has left.
+        with tempfile.TemporaryDirectory(
+            prefix=MERGE_PREFIX, dir=self._objects.folder
+        ) as folder:
             files = [HostPath(folder, name) for name in ("ours", "base", "theirs")]
             for file, oid in zip(files, (ours.oid, base, theirs.oid), strict=True):
                 file.write_bytes(b"" if oid is None else self._objects.read(oid))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Set
 from typing import NamedTuple
 
 from fusefs.contract.paths import ROOT, Path, render
@@ -16,6 +16,7 @@ from fusefs.store.definitions import BindSpec
 from fusefs.store.instance import Instance, InstanceError
 from fusefs.store.mounts import MountSpec
 from fusefs.tree.backend import Backend, Node
+from fusefs.tree.host_tree import HostTree
 from fusefs.tree.instance_trash import InstanceTrash
 from fusefs.tree.journalled_host import JournalledHost
 from fusefs.tree.store_tree import StoreTree
@@ -76,7 +77,11 @@ class Spot(NamedTuple):
 
 
 class Tree:
-    """The tree of an instance, with everything that is bound into it."""
+    """The tree of an instance, with everything that is bound into it.
+
+    Attributes:
+        on_unbound: called with the backend of a folder that is bound no more.
+    """
 
     def __init__(self, instance: Instance, session: str) -> None:
         """Compose the tree as the session called `session` works in it: of each mounted
@@ -90,6 +95,7 @@ class Tree:
         self._session = session
         self._opened: dict[tuple[Path, BindSpec | MountSpec], Backend] = {}
         self._generation = b""
+        self.on_unbound: list[Callable[[HostTree], None]] = []
         self.top = Bound()
         self.rebind()
 
@@ -102,13 +108,23 @@ class Tree:
         self._generation = generation
         top = Bound()
         top.backend, top.tag = self.store, STORE_TAG
-        for path, bind in self.instance.binds.all().items():
+        binds = self.instance.binds.all()
+        for path, bind in binds.items():
             tag = os.fsencode(f"{bind.backend}\0{render(path)}\0{bind.source}")
             self._bind(top, path, bind, tag)
         for path, mount in self.instance.mounts.all().items():
             self._bind(top, path, mount, STORE_TAG)
         self.top = top
+        self._let_go({(path, bind) for path, bind in binds.items()})
         return True
+
+    def _let_go(self, kept: Set[tuple[Path, BindSpec]]) -> None:
+        for at, backend in list(self._opened.items()):
+            if isinstance(backend, HostTree) and at not in kept:
+                del self._opened[at]
+                backend.let_go()
+                for tell in self.on_unbound:
+                    tell(backend)
 
     def _bind(self, top: Bound, path: Path, spec: BindSpec | MountSpec, tag: bytes) -> None:
         bound = top

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
@@ -98,6 +100,55 @@ def test_a_change_without_an_event_is_seen_in_time(mounted: Mounted, host: Path)
     time.sleep(0.02)  # the file's time must differ
     (host.parent / "elsewhere").write_bytes(b"two")
     until(lambda: (view / "f").read_bytes() == b"two", 5)
+
+
+@pytest.fixture
+def disk(host: Path) -> Iterator[Path]:
+    """A file system of its own at `host`, which the test may unmount."""
+    if os.geteuid() != 0:
+        pytest.skip("only root mounts a tmpfs")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "disk", host], check=True)
+    yield host
+    if host.is_mount():
+        subprocess.run(["umount", host], check=True)
+
+
+def test_an_unbound_folder_is_let_go(disk: Path, mounted: Mounted, world: World) -> None:
+    (disk / "d").mkdir()
+    view = mounted.point / "h"
+
+    def can_be_unmounted() -> bool:
+        return subprocess.run(["umount", disk], capture_output=True, check=False).returncode == 0
+
+    def write(path: Path) -> TextIO:
+        file = path.open("w")
+        file.write("before ")
+        file.flush()
+        return file
+
+    # Bound again it is another backend, which is watched and let go as well.
+    for number in range(2):
+        assert os.listdir(view) == ["d", "f"][: number + 1]
+        assert os.listdir(view / "d") == []
+        with write(view / "f") as file:
+            with Instance.open(world.folder) as instance:
+                instance.binds.remove((b"h",), "-")
+            until(lambda: not (view / "d").exists())
+            assert not can_be_unmounted()  # a file is open
+            file.write("and after")
+            file.flush()
+            os.fsync(file.fileno())
+            assert os.fstat(file.fileno()).st_size == len("before and after")
+        assert (disk / "f").read_text() == "before and after"
+        if number == 0:
+            with Instance.open(world.folder) as instance:
+                instance.binds.put((b"h",), BindSpec(HOST, str(disk)), "-")
+            until((view / "d").exists)
+            (disk / "d" / "new").touch()
+            until((view / "d" / "new").exists)
+            (disk / "d" / "new").unlink()
+    until(can_be_unmounted)
+    assert "Traceback" not in mounted.log.read_text()
 
 
 def test_unlinked_on_the_host_while_open(mounted: Mounted, host: Path) -> None:

@@ -19,6 +19,7 @@ from fusefs.store.working_copies import all_working_copies
 from fusefs.tree.instance_backup import backup
 from fusefs.tree.instance_care import check, collect
 from fusefs.tree.instance_restore import restore
+from fusefs.tree.repository_backup import clone_files
 from fusefs.tree.repository_objects import RepositoryObjects
 from tests.repositories.place import (
     MOUNT,
@@ -230,6 +231,21 @@ def test_locks_of_refs_that_are_nobodys_go(instance: Instance, session: Session)
         os.utime(lock, (1, 1))
     collect(instance)
     assert [lock.exists() for lock in (ours, dead, alive)] == [True, False, True]
+
+
+def test_what_a_killed_merge_left_goes_after_a_day(instance: Instance, session: Session) -> None:
+    clone = clone_of(instance)
+    old, new = clone / "tmp_merge_old", clone / "tmp_merge_new"
+    for folder in (old, new):
+        folder.mkdir()
+        (folder / "ours").touch()
+    git(clone, "update-ref", "refs/heads/tmp_branch", "refs/remotes/origin/main")
+    copied = {path.as_posix() for path in clone_files(clone)}
+    assert "refs/heads/tmp_branch" in copied
+    assert not any(path.startswith("tmp_merge") for path in copied)
+    os.utime(old, (0, 0))
+    collect(instance)
+    assert [path.name for path in clone.glob("tmp_*")] == ["tmp_merge_new"]
 
 
 def test_backups_hold_repositories(instance: Instance, session: Session, tmp_path: Path) -> None:

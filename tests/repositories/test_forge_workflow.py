@@ -101,7 +101,7 @@ def test_from_branch_to_release(quick: Quick, mount: Mount, remote: Remote) -> N
         "--session",
         "bob",
     )
-    assert quick("pr", "list", "/project").err == "Nothing.\n"
+    assert quick("pr", "list", "/project").err == "None is open; --state all lists all.\n"
 
     quick("switch", "main", "/project", "--session", "ada")
     assert (ada / "README").read_text() == "Sums.\n"
@@ -113,6 +113,9 @@ def test_from_branch_to_release(quick: Quick, mount: Mount, remote: Remote) -> N
     released = ("release", "v1.0", "/project", "-t", "One", "-n", "Sums.", "--session", "ada")
     assert quick(*released, "--json").json["tag"] == "v1.0"
     assert "release of v1.0 already" in quick(*released, expect=1).err
+    quick("tag", "v1.1", "/project", "-m", "Version 1.1", "--session", "ada")
+    unnamed = quick("release", "v1.1", "/project", "--session", "ada").out
+    assert unnamed.splitlines()[0] == "Released: v1.1"
     quick("switch", "main", "/project", "--session", "bob")
     changes = quick("log", "--json").json["changes"]
     recorded = [entry for entry in changes if entry["what"] == "forge"]
@@ -142,7 +145,7 @@ def test_from_branch_to_release(quick: Quick, mount: Mount, remote: Remote) -> N
     assert git(remote.url, "fsck", "--strict") == ""
     assert remote.tip("v1.0^{commit}") == remote.tip()
     assert git(remote.url, "cat-file", "-t", "v1.0").strip() == "tag"
-    tagged = git(remote.url, "for-each-ref", "--format=%(taggername)|%(contents)", "refs/tags")
+    tagged = git(remote.url, "for-each-ref", "--format=%(taggername)|%(contents)", "refs/tags/v1.0")
     assert tagged.strip() == "Ada|Version 1.0"
     assert "No problems" in quick("check").out
     # Whoever knows nothing of fusefs has what both agents see.

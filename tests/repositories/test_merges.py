@@ -61,7 +61,11 @@ def test_what_is_staged_follows_no_rename_into_what_is_hidden(
     assert not any(path[0] == b"secret" for path in paths)
 
 
-def test_both_sides_of_a_conflict_are_not_committed(instance: Instance, source: Path) -> None:
+def test_both_sides_of_a_conflict_are_not_committed(
+    instance: Instance, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nothing is left there by a merge that is killed.
+    monkeypatch.setattr("tempfile.tempdir", "/none")
     session = add_session(instance)
     session.write("/proj/src/moved", b"mine\n")
     commit_to(source, lambda top: (top / "src/moved").write_bytes(b"theirs\n"))

@@ -170,10 +170,21 @@ instance.commit()
 
 def test_replaced_files_of_dead_processes_are_dropped(folder: Path) -> None:
     killed(folder, _REPLACED)
-    assert "1 replaced file that" in faults(folder, dry_run=True)["replaced files"].detail
+    found = faults(folder, dry_run=True)["replaced files"]
+    assert "1 replaced file that processes had open" in found.detail
     assert_mends(folder, "replaced files", "dropped")
     with Instance.open(folder) as instance:
         assert check(instance).problems == []
+
+
+def test_replaced_files_that_a_live_process_or_gc_drops_are_no_fault(folder: Path) -> None:
+    with living(folder, _REPLACED):
+        assert faults(folder, dry_run=True) == {}
+    assert faults(folder)["replaced files"].verdict is Verdict.MENDED
+    closed = _REPLACED.replace("b'large'", "b'other'")
+    closed = closed.replace("tree.rename", "file.close()\ntree.rename")
+    killed(folder, closed)
+    assert "replaced files" not in faults(folder, dry_run=True)
 
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "hollow"])

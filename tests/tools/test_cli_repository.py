@@ -294,6 +294,16 @@ def test_what_cannot_be_sent_stays_staged(project, remote):
 
 
 def test_taking_a_repository_away(project):
+    refusal = "Not removed: /project is a mount; whoever mounted it removes it.\n"
+    hint = "To take it out of the tree: fusefs repo rm /project\n"
+    assert project("rm", "/project", expect=1).err == refusal + hint
+    assert project("rm", "/project", "--session", "all", expect=1).err == refusal
+    assert project("mv", "/project", "/q", "--json", expect=1).json["error"]["text"] == refusal[:-1]
+    assert project("unbind", "/project", expect=1).err == (
+        "No folder is bound at /project: a repository is mounted there (fusefs repo rm /project "
+        "takes it out). What is bound: fusefs bind\n"
+    )
+    assert "it can be read, changed and committed." in project("explain", "/project/docs").out
     project("write", "/project/README", "--session", "all", stdin=b"x")
     busy = project("session", "rm", "all", expect=1)
     assert "staged changes in /project" in busy.err

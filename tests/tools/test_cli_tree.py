@@ -69,6 +69,13 @@ def test_import_and_export_keep_everything(cli, tmp_path):
     cli("check")
 
 
+def test_one_is_not_called_many(cli, tmp_path):
+    (tmp_path / "source/inner").mkdir(parents=True)
+    (tmp_path / "source/file").touch()
+    done = cli("import", tmp_path / "source", "/a").out
+    assert done == "Imported 1 file, 1 directory, 0 links, 0 bytes\n"
+
+
 def test_import_does_not_overwrite(filled, host_tree):
     refused = filled("import", host_tree, "/AGENTS.md", "--json", expect=1).json
     assert refused["error"]["code"] in {"FS_EXISTS", "FS_NOT_REGULAR_FILE"}
@@ -165,6 +172,23 @@ def test_odd_names(filled):
     assert escaped in filled("log").out
 
 
+def test_on_a_terminal_no_name_forges_a_line(filled):
+    program = [sys.executable, "-m", "fusefs", "--instance", filled.instance]
+    odd = "a\nforged\x1b[1m"
+    filled("write", f"/Dir2/{odd}", stdin=b"")
+    filled("mkdir", f"/Dir2/new/{odd}")
+    for words in (["ls", "/Dir2"], ["ls", "-l", "/Dir2"], ["cat", "/Dir2/new"],
+                  ["stat", f"/Dir2/{odd}"], ["rm", f"/Dir2/{odd}"], ["trash", "list"]):  # fmt: skip
+        status, shown = on_terminal([*program, *words])
+        assert status == 0
+        assert "a\\nforged\\x1b[1m" in shown
+        assert "\nforged" not in shown
+
+
+def test_a_listing_by_cat_ends_its_line(filled):
+    assert filled("cat", "/Dir2").out == filled("ls", "/Dir2").out == "b.md\n"
+
+
 def test_log(filled):
     filled("write", "/Dir1/Dir3/new", "--session", "narrow", stdin=b"x")
     filled("rm", "/Dir1/Dir3/new")
@@ -257,7 +281,7 @@ def test_some_of_the_trash_is_dropped(filled):
 def test_on_a_terminal_emptying_the_trash_is_asked_about(filled):
     command = [sys.executable, "-m", "fusefs", "--instance", filled.instance, "trash", "empty"]
     filled("rm", "/Dir2")
-    assert on_terminal(command, answer=b"n\n")[0] == 130
+    assert on_terminal(command, answer=b"n\n")[0] == 1
     assert filled("trash", "list", "--json").json["entries"]
     assert on_terminal([*command, "--older-than", "1d"])[0] == 0
     status, words = on_terminal(command, answer=b"y\n")
@@ -308,6 +332,12 @@ def test_bind(filled, tmp_path):
     assert filled("bind", "--json").json["binds"] == binds
     assert filled("ls", "/Dir2").out == "host/\nb.md\n"
     assert filled("cat", "/Dir2/host/file").out == "on the host"
+    refusal = "Not removed: /Dir2/host is a mount; whoever mounted it removes it.\n"
+    assert filled("rm", "/Dir2", expect=1).err == (
+        f"{refusal}To take it out of the tree: fusefs unbind /Dir2/host\n"
+    )
+    in_json = filled("mv", "/Dir2/host", "/q", "--json", expect=1).json["error"]
+    assert in_json["text"] + "\n" == refusal
     filled("write", "/Dir2/host/new", stdin=b"by the tree")
     assert (host / "new").read_text() == "by the tree"
     filled("rm", "/Dir2/host/file")
@@ -317,7 +347,13 @@ def test_bind(filled, tmp_path):
     filled("unbind", "/Dir2/host")
     assert filled("bind", "--json").json["binds"] == []
     assert (host / "new").exists()
-    assert filled("unbind", "/Dir2/host", expect=1).err
+    missing = filled("unbind", "/Dir2/host", expect=1).err
+    assert missing == (
+        "No folder is bound at /Dir2/host: there is a directory of the tree itself. "
+        "What is bound: fusefs bind\n"
+    )
+    gone = "No folder is bound at /no, and nothing else is there. What is bound: fusefs bind\n"
+    assert filled("unbind", "/no", expect=1).err == gone
     assert filled("ls", "/Dir2/host").out == ""
 
 

@@ -123,23 +123,31 @@ def test_a_foreign_instance_is_status_3(cli, tmp_path):
 
 def test_an_unreadable_instance_is_status_3(cli):
     """As an ordinary user: root may read everything."""
+    # In a process that has imported everything: the user may not read the program either.
+    script = (
+        "import os, sys; from fusefs.tools.cli import app, doctor, transfer, tree\n"
+        "import click.shell_completion, fusefs, fusefs.session.session\n"
+        "import fusefs.daemon.mending, fusefs.store.mending, pyfuse3, pygit2\n"
+        "if os.geteuid() == 0: os.setresuid(65534, 65534, 65534)\n"
+        f"sys.exit(app.run(['--instance', {str(cli.instance)!r}, *sys.argv[1:]]))"
+    )
     for mode in (0o700, 0o711, 0o755):
         cli.instance.chmod(mode)
-        # In a process that has imported everything: the user may not read the program either.
-        script = (
-            "import os, sys; from fusefs.tools.cli import app, transfer, tree\n"
-            "import click.shell_completion, fusefs, fusefs.session.session\n"
-            "import fusefs.daemon.mountpoint\n"
-            "if os.geteuid() == 0: os.setresuid(65534, 65534, 65534)\n"
-            f"sys.exit(app.run(['--instance', {str(cli.instance)!r}, 'ls', '/']))"
-        )
         done = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, check=False
+            [sys.executable, "-c", script, "ls", "/"], capture_output=True, text=True, check=False
         )
         if os.geteuid() == 0:
             assert done.returncode == 3, done
             assert "Permission denied" in done.stderr
             assert "Traceback" not in done.stderr
+    if os.geteuid() == 0:
+        cli.instance.chmod(0o700)
+        done = subprocess.run(
+            [sys.executable, "-c", script, "doctor"], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (1, "")
+        assert "/dev/fuse" in done.stdout  # the machine is looked at all the same
+        assert "be its owner, or restore it" in done.stdout
 
 
 def test_an_unknown_command_names_the_near_ones(cli):
@@ -245,8 +253,33 @@ def test_a_reader_that_leaves_is_no_failure(cli):
     for name in ("a", "b", "c"):
         cli("session", "create", name)
     command = f"{sys.executable} -m fusefs --instance {cli.instance} log | true"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, check=False)
-    assert done.stderr == b""
+    for piped in (command, f"{sys.executable} -m fusefs log --help | true"):
+        script = f"{piped}; exit ${{PIPESTATUS[0]}}"
+        done = subprocess.run(["bash", "-c", script], capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_failure(filled, closed):
+    command = f"{sys.executable} -m fusefs --instance {filled.instance}"
+    for words, status in (("cat /AGENTS.md", 0), ("cat /none", 1), ("write /new", 0)):
+        done = subprocess.run(
+            ["bash", "-c", f"{command} {words} {closed}"],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == status, done
+        assert "Traceback" not in done.stderr
+    assert filled("check").out
+
+
+def test_groups_without_a_command_show_their_help(cli):
+    for words in ((), ("session",), ("trash",)):
+        shown = cli(*words, expect=2)
+        assert shown.out == ""
+        assert shown.err == cli(*words, "--help").out
+        assert cli("help", *words).out == shown.err
+    assert cli("help", "session", "create").out == cli("session", "create", "--help").out
+    assert "Did you mean session?" in cli("help", "sesion", expect=2).err
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -72,13 +74,44 @@ _MODULES = {
 }
 
 
+class _Unread(Exception):
+    """The reader of the output has had enough (`fusefs log | head`)."""
+
+
+@contextmanager
+def _unread_told() -> Iterator[None]:
+    """Keep a broken pipe from click, which would end the process with the status of a refusal."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise _Unread from error
+
+
 class _Commands(Commands):
     """Subcommands, loaded when they are called and shown in sections."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Read options; some print something."""
+        with _unread_told():
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the subcommand that is asked for."""
+        with _unread_told():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [name for names in _SECTIONS.values() for name in names]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == "help":
+            return _help_command
         module = _MODULES.get(cmd_name)
         if module is None:
             return None
@@ -96,6 +129,22 @@ class _Commands(Commands):
                 )
 
 
+@click.command("help", hidden=True)
+@click.argument("words", metavar="[COMMAND]...", nargs=-1)
+@click.pass_context
+def _help_command(ctx: click.Context, words: tuple[str, ...]) -> None:
+    """Show what `fusefs COMMAND --help` shows."""
+    at = ctx.find_root()
+    for word in words:
+        group = at.command
+        if not isinstance(group, click.Group):
+            break
+        _, command, _ = group.resolve_command(at, [word])
+        assert command is not None
+        at = click.Context(command, info_name=word, parent=at)
+    click.echo(at.get_help())
+
+
 EPILOG = """\b
 Exit status:
   0    done
@@ -104,7 +153,8 @@ Exit status:
   2    wrong usage or argument
   3    the instance, the session or the mountpoint cannot be used
   4    the store or the operating system failed
-  130  interrupted (Ctrl-C); 143: terminated
+  130  interrupted (Ctrl-C); 143: terminated; 141: nobody reads the
+       output any more, as in `fusefs log | head`
 
 \b
 Example:
@@ -138,10 +188,10 @@ def run(arguments: Sequence[str]) -> int:
         with terminable():
             result = app.main(args=list(arguments), prog_name="fusefs", standalone_mode=False)
             sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader has enough (`fusefs log | head`). Nothing is left to flush into the pipe.
+    except (BrokenPipeError, _Unread):
+        # Nothing is left to flush into the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + 13
+        return Status.UNREAD
     except (Exception, KeyboardInterrupt) as error:
         failure = classify(error)
         if failure is None:
@@ -162,10 +212,13 @@ def report(
     name could look like a line of ours."""
     if as_json:
         say_json({"error": {"code": failure.code, "text": failure.text}})
+    elif isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
     elif isinstance(error, click.UsageError):
         click.UsageError(_plain(error.format_message(), arguments), error.ctx).show()
     else:
-        say(_plain(failure.text, arguments), err=True)
+        for line in _plain(failure.text, arguments).split("\n"):
+            say(line, err=True)
 
 
 def _plain(text: str, arguments: Sequence[str]) -> str:

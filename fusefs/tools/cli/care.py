@@ -172,7 +172,9 @@ def trash_empty(ctx: click.Context, which: tuple[str, ...], age: float | None, y
             asks = age is None and not (yes or options.json) and sys.stdin.isatty()
             if asks and (count := len(can.entries())):
                 text = f"Drop everything in the trash ({count}) for good?"
-                click.confirm(text, abort=True, err=True)
+                if not click.confirm(text, err=True):
+                    failure = Failure("FS_ABORTED", "Nothing was dropped.", Status.REFUSED)
+                    raise CommandFailed(failure)
             dropped = can.purge_older_than(age or 0, OPERATOR.name)
     if options.json:
         say_json({"dropped": dropped})

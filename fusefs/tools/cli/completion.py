@@ -6,7 +6,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from fusefs.tools.cli.options import Options, common_options
-from fusefs.tools.cli.output import say, say_json
+from fusefs.tools.cli.output import say_json
 
 _OFFER = "COMPREPLY+=($value)"
 _STAY = "[[ $value == */ ]] && compopt -o nospace"
@@ -34,4 +34,4 @@ def completion_command(ctx: click.Context, shell: str) -> None:
     if ctx.ensure_object(Options).json:
         say_json({"shell": shell, "script": script})
     else:
-        say(script)
+        click.echo(script)

@@ -71,7 +71,7 @@ def _examine(
         _check_session(folder, session)
     else:
         yield from machine.examine()
-        if not folder.exists():
+        if not _exists(folder):
             yield Finding("instance", Verdict.OPTIONAL, f"none at {folder}", "fusefs init")
             return
     try:
@@ -95,9 +95,17 @@ def _examine(
         if session is not None:
             raise
         what = describe_os_error(error) if isinstance(error, OSError) else str(error)
-        is_there = (folder / "data.mdb").exists()
+        is_there = _exists(folder / "data.mdb")
         remedy = "be its owner, or restore it from a backup" if is_there else _NAME_ANOTHER
         yield Finding("instance", Verdict.MISSING, what, remedy)
+
+
+def _exists(path: Path) -> bool:
+    """Tell whether something may be there: who may not look cannot know that nothing is."""
+    try:
+        return path.exists()
+    except PermissionError:
+        return True
 
 
 def _check_session(folder: Path, name: str) -> None:

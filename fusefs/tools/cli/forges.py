@@ -11,7 +11,7 @@ from fusefs.tools.cli.completing import complete_path
 from fusefs.tools.cli.fetching import watching
 from fusefs.tools.cli.groups import Commands
 from fusefs.tools.cli.options import Command, Options, common_options, open_session, session_option
-from fusefs.tools.cli.output import Status, say, say_json, say_nothing_if_none, say_table
+from fusefs.tools.cli.output import Status, say, say_json, say_table
 
 if TYPE_CHECKING:
     from fusefs.forge.model import PullRequest
@@ -204,7 +204,8 @@ def pr_list(options: Options, path: str, state: str, session_name: str | None) -
         ],
         heads=("number", "state", "branches", "author", "title"),
     )
-    say_nothing_if_none(found)
+    if not found:
+        say("None." if state == "all" else f"None is {state}; --state all lists all.", err=True)
 
 
 @pr_command.command("show")
@@ -235,7 +236,8 @@ def pr_show(options: Options, number: int, path: str, session_name: str | None) 
     ]  # fmt: skip
     say_table([row for row in rows if row[1]])
     if one.body:
-        say(f"\n{one.body}")
+        for line in ("", *one.body.splitlines()):
+            say(line)
 
 
 @pr_command.command("update")
@@ -407,6 +409,6 @@ def release_command(
     if options.json:
         say_json(asdict(made))
         return
-    say(f"Released: {made.tag} {made.name}")
+    say(f"Released: {made.tag}" + (f" {made.name}" if made.name != made.tag else ""))
     if made.url:
         say(made.url)

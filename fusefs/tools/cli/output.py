@@ -28,6 +28,7 @@ class Status(IntEnum):
     INSTANCE = 3
     FAILED = 4
     INTERRUPTED = 130
+    UNREAD = 141
     TERMINATED = 143
 
 
@@ -122,7 +123,8 @@ def describe_os_error(error: OSError) -> str:
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print `text` and a line end. A terminal is not sent control characters out of names."""
+    """Print a line. A terminal is not sent control characters out of names, a line end neither:
+    else a name could look like a line of ours."""
     if (sys.stderr if err else sys.stdout).isatty():
         text = text.translate(_SHOWN_ON_TERMINALS)
     click.echo(text.encode("utf-8", "surrogateescape"), err=err)
@@ -130,7 +132,7 @@ def say(text: str, *, err: bool = False) -> None:
 
 VISIBLE_CONTROLS = {c: f"\\x{c:02x}" for c in (*range(32), *range(127, 160))} | {10: "\\n"}
 """For `str.translate`: control characters that are seen instead of obeyed."""
-_SHOWN_ON_TERMINALS = {c: s for c, s in VISIBLE_CONTROLS.items() if chr(c) not in "\n\t"}
+_SHOWN_ON_TERMINALS = {c: s for c, s in VISIBLE_CONTROLS.items() if chr(c) != "\t"}
 
 
 def say_json(document: Mapping[str, Any]) -> None:

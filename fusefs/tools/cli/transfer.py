@@ -141,10 +141,12 @@ def _say_summary(done: str, summary: TransferSummary) -> None:
         say(f"Skipped: {path}: {why}", err=True)
     if len(summary.skipped) > SHOWN_SKIPS:
         say(f"Skipped: {len(summary.skipped) - SHOWN_SKIPS} more", err=True)
-    say(
-        f"{done} {summary.files:,} files, {summary.directories:,} directories, "
-        f"{summary.links:,} links, {human_size(summary.bytes)}"
-    )
+    counts = (
+        (summary.files, "file", "files"), (summary.directories, "directory", "directories"),
+        (summary.links, "link", "links"),
+    )  # fmt: skip
+    parts = [f"{count:,} {one if count == 1 else many}" for count, one, many in counts]
+    say(f"{done} {', '.join(parts)}, {human_size(summary.bytes)}")
 
 
 @click.command("bind")
@@ -191,15 +193,12 @@ def unbind_command(options: Options, tree_path: str) -> None:
     Example:
       fusefs unbind /project
     """
-    from fusefs.contract.errors import NotFound
     from fusefs.contract.paths import render, resolve
-    from fusefs.contract.sessions import OPERATOR
+    from fusefs.session.binding import unbind
 
     path = resolve(tree_path)
     with open_instance(options) as instance:
-        if path not in instance.binds.all():
-            raise NotFound(render(path))
-        instance.binds.remove(path, OPERATOR.name)
+        unbind(instance, path)
     if options.json:
         say_json({"path": render(path)})
     else:

@@ -12,12 +12,21 @@ import click
 
 from fusefs.tools.cli.completing import complete_path
 from fusefs.tools.cli.options import Options, common_options, open_session, session_option
-from fusefs.tools.cli.output import human_time, say, say_json, say_table
+from fusefs.tools.cli.output import (
+    CommandFailed,
+    Failure,
+    Status,
+    human_time,
+    say,
+    say_json,
+    say_table,
+)
 
 if TYPE_CHECKING:
     from fusefs.session.session import Session
     from fusefs.session.stat import Stat
 
+_DIRECTORIES = {"DIR", "MOUNT"}
 _TYPES = {"DIR": "d", "FILE": "-", "SYMLINK": "l", "FIFO": "p", "SOCKET": "s", "MOUNT": "d"}
 
 
@@ -47,12 +56,13 @@ def ls_command(options: Options, path: str, long_format: bool, session_name: str
             say_json({"path": where, "entries": entries})
         elif long_format:
             say_table([_long(entry.name, entry.stat) for entry in session.list(path)])
-        elif text := session.listing(path):
-            say(text)
+        else:
+            for line in session.listed(path):
+                say(line)
 
 
 def _long(name: str, node: Stat) -> tuple[str, ...]:
-    mark = "/" if node.kind.name in {"DIR", "MOUNT"} else ""
+    mark = "/" if node.kind.name in _DIRECTORIES else ""
     return (
         stat.filemode(stat.S_IFREG | node.mode).replace("-", _TYPES[node.kind.name], 1),
         f"{node.uid}:{node.gid}",
@@ -95,7 +105,12 @@ def cat_command(options: Options, paths: tuple[str, ...], session_name: str | No
     with open_session(options, session_name) as session:
         if not options.json:
             for path in paths:
-                click.echo(session.read(path), nl=False)
+                data = session.read(path)
+                if session.stat(path).kind.name in _DIRECTORIES:
+                    for line in session.listed(path):
+                        say(line)
+                else:
+                    click.echo(data, nl=False)
             return
         files = [
             {"path": render(session.resolve(path)), **_content(session.read(path))}
@@ -216,15 +231,28 @@ def _done(
     act: Callable[[Session], object],
     *paths: str,
 ) -> None:
+    from fusefs.contract.errors import MountBusy
     from fusefs.contract.paths import render
 
     with open_session(options, session_name) as session:
-        act(session)
+        try:
+            act(session)
+        except MountBusy as error:
+            if options.json or session_name is not None or error.path == "/":
+                raise
+            text = f"{error.text}\n{_how_to_remove(session, error.path)}"
+            raise CommandFailed(Failure(error.code, text, Status.REFUSED)) from error
         absolute = [render(session.resolve(path)) for path in paths]
     if options.json:
         say_json(dict(zip(("path", "target"), absolute, strict=False)))
     else:
         say(f"{what}: {' -> '.join(absolute)}")
+
+
+def _how_to_remove(session: Session, path: str) -> str:
+    """Tell the owner, who is who mounted it, what takes away what is mounted or bound there."""
+    is_bound = session.resolve(path) in session.view.instance.binds.all()
+    return f"To take it out of the tree: fusefs {'unbind' if is_bound else 'repo rm'} {path}"
 
 
 @click.command("explain")
@@ -242,7 +270,8 @@ def explain_command(options: Options, path: str, session_name: str | None) -> No
     with open_session(options, session_name) as session:
         why = session.explain(path)
     if not options.json:
-        say("\n".join(why.sentences))
+        for sentence in why.sentences:
+            say(sentence)
         return
     say_json(
         {
