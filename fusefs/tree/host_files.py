@@ -5,10 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import stat
 from collections.abc import Callable
 
+from fusefs.tree import host_calls
 from fusefs.tree.backend import Node
 from fusefs.tree.host_nodes import HostNode, describe
+from fusefs.tree.host_paths import not_found, reopen
 
 _NOT_NOW = (errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _DESCRIPTORS = 1 << 20
@@ -20,6 +23,24 @@ def raise_descriptor_limit() -> None:
     wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def open_bytes(fd: int, *, write: bool) -> int:
+    """Open the regular file that `fd`, an ``O_PATH`` descriptor, stands for.
+
+    Raises:
+        OSError: it is something else (EISDIR, ELOOP, ENXIO), or cannot be opened so.
+    """
+    kind = stat.S_IFMT(os.fstat(fd).st_mode)
+    if kind != stat.S_IFREG:
+        number = {stat.S_IFDIR: errno.EISDIR, stat.S_IFLNK: errno.ELOOP}.get(kind, errno.ENXIO)
+        raise OSError(number, os.strerror(number))
+    if not write:
+        return reopen(fd, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        return reopen(fd, os.O_RDWR | os.O_NONBLOCK)
+    except PermissionError:
+        return reopen(fd, os.O_WRONLY | os.O_NONBLOCK)
 
 
 class OpenNode:
@@ -49,6 +70,22 @@ class OpenNode:
     def idle(self) -> bool:
         """No handle is left."""
         return not any(self._handles)
+
+    def moved_to(self, root_fd: int) -> tuple[bytes, ...] | None:
+        """See `fusefs.tree.host_tree.HostTree.moved_to`; `root_fd` is of the folder."""
+        if self.any_fd < 0:
+            return None
+        try:
+            top, at = map(host_calls.path_of, (root_fd, self.any_fd))
+        except OSError:
+            raise not_found() from None
+        at_its_place = os.path.join(top, *self.node.path())
+        if at == at_its_place or not os.fstat(self.any_fd).st_nlink:
+            return None
+        below = at.removeprefix(top.rstrip(b"/") + b"/")
+        if below == at:
+            raise not_found()
+        return tuple(below.split(b"/"))
 
     def adopt(self, fd: int) -> None:
         """Take the descriptor that the file was created with, for the first writer."""

@@ -19,7 +19,7 @@ from fusefs.tree import host_attributes, host_calls
 from fusefs.tree.backend import PERSON, Actor, Change, Entry, Node, Owner
 from fusefs.tree.host_copy import is_empty_directory, sync_directory
 from fusefs.tree.host_create import create_entry
-from fusefs.tree.host_files import HostFile, OpenNode, raise_descriptor_limit
+from fusefs.tree.host_files import HostFile, OpenNode, open_bytes, raise_descriptor_limit
 from fusefs.tree.host_mounts import MountTable
 from fusefs.tree.host_nodes import HostNode, NodeTable, describe
 from fusefs.tree.host_paths import O_LIST, O_NODE, check_name, not_found, open_beneath, reopen
@@ -391,21 +391,8 @@ class HostTree:
         Raises:
             FileNotFoundError: it is not below the folder any more, or too deep to tell.
         """
-        node = _node(key)
-        opened = self._opened.get(node)
-        if opened is None or opened.any_fd < 0:
-            return None
-        try:
-            top, at = map(host_calls.path_of, (self._root_fd, opened.any_fd))
-        except OSError:
-            raise not_found() from None
-        names = node.path()
-        if at == os.path.join(top, *names) or not os.fstat(opened.any_fd).st_nlink:
-            return None
-        below = at.removeprefix(top.rstrip(b"/") + b"/")
-        if below == at:
-            raise not_found()
-        return tuple(below.split(b"/"))
+        opened = self._opened.get(_node(key))
+        return None if opened is None else opened.moved_to(self._root_fd)
 
     def _open_even_unlinked(self, node: HostNode) -> int:
         """Like `open_node`, but find a node without a name through its open descriptors."""
@@ -420,16 +407,7 @@ class HostTree:
     def _open_bytes(self, node: HostNode, write: bool) -> int:
         fd = self._open_even_unlinked(node)
         try:
-            kind = stat.S_IFMT(os.fstat(fd).st_mode)
-            if kind != stat.S_IFREG:
-                refusals = {stat.S_IFDIR: errno.EISDIR, stat.S_IFLNK: errno.ELOOP}
-                raise _refusal(refusals.get(kind, errno.ENXIO))
-            if not write:
-                return reopen(fd, os.O_RDONLY | os.O_NONBLOCK)
-            try:
-                return reopen(fd, os.O_RDWR | os.O_NONBLOCK)
-            except PermissionError:
-                return reopen(fd, os.O_WRONLY | os.O_NONBLOCK)
+            return open_bytes(fd, write=write)
         finally:
             os.close(fd)
 
