@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Cli, Mount, Quick
-from tests.repositories.remote import Remote
+from tests.repositories import place
+from tests.repositories.remote import Remote, git
 
 FILES = {"a": "a\n", "d/b": "b\n"}
 
@@ -130,3 +131,77 @@ def test_root_works_in_a_clone_of_the_instances_user(quick: Quick, remote: Remot
     give(remote.url)
     refused = quick("tag", "-m", "one", "v1", "/g", "--session", "s", expect=1).err
     assert "belongs to another user" in refused
+
+
+def unparsable(remote: Path) -> str:
+    """Return a commit that git takes for one and libgit2 does not."""
+    tree = git(remote, "rev-parse", "main^{tree}").strip()
+    return made(remote, "commit", f"tree {tree}\nauthor \ncommitter \n\nmsg\n".encode())
+
+
+def too_late(remote: Path) -> str:
+    """Return a commit of a time that does not fit into 63 bits."""
+    tree, who = git(remote, "rev-parse", "main^{tree}").strip(), f"A <a@b> {2**64 - 1} +0000"
+    return made(remote, "commit", f"tree {tree}\nauthor {who}\ncommitter {who}\n\nmsg\n".encode())
+
+
+def made(remote: Path, kind: str, data: bytes) -> str:
+    """Write an object as it is into a repository, and return its id."""
+    return place.git(
+        remote, "hash-object", "-w", "--literally", "--stdin", "-t", kind, stdin=data
+    ).decode().strip()
+
+
+BAD = {
+    "blob": lambda remote: git(remote, "rev-parse", "main:a").strip(),
+    "tree": lambda remote: git(remote, "rev-parse", "main^{tree}").strip(),
+    "author": unparsable,
+    "time": too_late,
+}
+everything_bad = pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+
+
+def point(remote: Remote, branch: str, oid: str) -> None:
+    """Have a branch be at any object, which git itself refuses."""
+    (remote.url / "refs/heads" / branch).write_text(oid + "\n")
+
+
+@everything_bad
+def test_a_branch_at_no_commit_is_not_mounted(
+    quick: Quick, remote: Remote, bad: Callable[[Path], str]
+) -> None:
+    point(remote, "odd", bad(remote.url))
+    clones = os.listdir(quick.instance / "repositories")
+    refused = quick("repo", "add", "--branch", "odd", remote.url, "/odd", expect=1)
+    assert "at no commit that can be read" in refused.err
+    assert os.listdir(quick.instance / "repositories") == clones
+    assert quick("ls", "/").out == "g/\nfile\n"
+    quick("repo", "add", remote.url, "/again")  # another branch of it does no harm
+
+
+@everything_bad
+def test_a_branch_that_turns_bad_spoils_its_mount_alone(
+    quick: Quick, remote: Remote, bad: Callable[[Path], str]
+) -> None:
+    point(remote, "main", bad(remote.url))
+    quick("repo", "fetch", "/g")
+    quick("session", "create", "late", "--grant", "/=ro", "--grant", "/g=commit")
+    assert quick("ls", "/", "--session", "late").out == "g/\nfile\n"
+    for words in (["ls", "/g"], ["status", "/g"], ["repo", "log", "/g"]):
+        quick(*words, "--session", "late", expect=None)
+    listed = quick("ls", "/g", "--session", "late", expect=4).err
+    assert "at no commit that can be read" in listed
+    assert "/g: the repository's branch main is at no commit" in quick("repo", "list").err
+    # Who has a working copy goes on with it.
+    assert quick("cat", "/g/a", "--session", "s").out == "mine\n"
+    assert quick("status", "/g", "--session", "s").out == " M a\n"
+    quick("sync", "/g", "--session", "s", expect=4)
+    quick("commit", "-m", "x", "/g", "--session", "s", "--key", "k", expect=None)
+    assert quick("status", "/g", "--session", "s").out == " M a\n"
+    assert "No problems" in quick("check").out
+    quick("session", "rm", "late")
+    # It comes back with the branch.
+    (remote.url / "refs/heads/main").write_text(git(remote.clone, "rev-parse", "HEAD"))
+    quick("repo", "fetch", "/g")
+    assert quick("ls", "/g").out == "d/\na\n"
+    quick("sync", "/g", "--session", "s")
