@@ -27,7 +27,7 @@ class Commit(NamedTuple):
 
     Attributes:
         author: as ``Name <mail>``.
-        time: when it was written, in seconds since the epoch.
+        time: when it was written, in seconds since the epoch; 0 where it says none or one before.
         offset: of its author's clock from UTC, in minutes.
         message: the whole text.
     """
@@ -101,7 +101,7 @@ class VisibleHistory:
             author = commit.author
             name = b"%s <%s>" % (author.raw_name, author.raw_email)
             yield Commit(
-                name.decode(errors="replace"), author.time, author.offset,
+                name.decode(errors="replace"), max(author.time, 0), author.offset,
                 commit.raw_message.decode(errors="replace"),
             )  # fmt: skip
             for parent in commit.parents:

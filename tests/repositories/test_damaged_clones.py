@@ -141,7 +141,12 @@ def unparsable(remote: Path) -> str:
 
 def too_late(remote: Path) -> str:
     """Return a commit of a time that does not fit into 63 bits."""
-    tree, who = git(remote, "rev-parse", "main^{tree}").strip(), f"A <a@b> {2**64 - 1} +0000"
+    return dated(remote, f"{2**64 - 1} +0000")
+
+
+def dated(remote: Path, date: str) -> str:
+    """Return a commit of the branch's files with that date."""
+    tree, who = git(remote, "rev-parse", "main^{tree}").strip(), f"A <a@b>{date and ' ' + date}"
     return made(remote, "commit", f"tree {tree}\nauthor {who}\ncommitter {who}\n\nmsg\n".encode())
 
 
@@ -205,3 +210,34 @@ def test_a_branch_that_turns_bad_spoils_its_mount_alone(
     quick("repo", "fetch", "/g")
     assert quick("ls", "/g").out == "d/\na\n"
     quick("sync", "/g", "--session", "s")
+
+
+EPOCH = "Thu Jan 1 00:00:00 1970 +0000"
+DATES = {
+    "99999999999999999 +0000": (99999999999999999, EPOCH, EPOCH),
+    "253402300800 +0000": (253402300800, *["Sat Jan 1 00:00:00 10000 +0000"] * 2),
+    "951782400 -0330": (951782400, *["Mon Feb 28 20:30:00 2000 -0330"] * 2),
+    "1700000000 +9999": (
+        1700000000, "Sun Nov 19 02:52:20 2023 +9999", "Tue Nov 14 22:13:20 2023 +0000"
+    ),
+    "1700 -0100": (1700, "1700 -0100", "Wed Dec 31 23:28:20 1969 -0100"),
+    "17000 -9959": (17000, "17000 -9959", "Thu Jan 1 04:43:20 1970 +0000"),
+    "": (0, EPOCH, EPOCH),
+    "-5 +0000": (0, EPOCH, EPOCH),
+}  # fmt: skip
+"""Dates of commits: what is shown to whom sees all of a repository, and a part."""
+
+
+@pytest.mark.parametrize("date", DATES)
+def test_dates_that_git_takes_are_shown(tmp_path: Path, remote: Remote, date: str) -> None:
+    seconds, whole, part = DATES[date]
+    point(remote, "main", dated(remote.url, date))
+    quick = Quick(tmp_path / "instance")
+    quick("init")
+    quick("repo", "add", remote.url, "/g")
+    quick("session", "create", "part", "--grant", "/g/d=ro")
+    for words, shown in (["/g"], whole), (["/g/d", "--session", "part"], part):
+        assert f"\nDate:   {shown}\n\n    msg\n" in quick("repo", "log", *words).out
+        (commit,) = quick("repo", "log", "--json", *words).json["commits"]
+        assert commit["time"] == seconds
+    assert f"\nDate:   {whole}\n" in quick("repo", "show", "/g").out
