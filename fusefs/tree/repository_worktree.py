@@ -49,11 +49,16 @@ class RepositoryWorktree:
         self.branch = f"fusefs/{folder.name}"
         self._note = f"refs/fusefs/worktree/{folder.name}"
 
+    @property
+    def exists(self) -> bool:
+        """Tell whether it was made."""
+        return (self.folder / ".git").exists()
+
     @git_errors("the git worktree cannot be used")
     def make(self, base: bytes) -> None:
         """Make the worktree if there is none, and have its branch point at the commit `base`."""
         name = f"refs/heads/{self.branch}"
-        if not (self.folder / ".git").exists():
+        if not self.exists:
             self.remove()
             self.folder.parent.mkdir(exist_ok=True)
             attributes = Path(self._objects.folder, "info", "attributes")
@@ -89,7 +94,7 @@ class RepositoryWorktree:
     def has_changes(self) -> bool:
         """Tell whether somebody changed the worktree's files since they were put there."""
         note = self._repository.references.get(self._note)
-        if note is None or not (self.folder / ".git").exists():
+        if note is None or not self.exists:
             return False
         worktree = open_repository(self.folder, ours=True)
         tree = worktree[note.target]

@@ -241,3 +241,18 @@ def test_dates_that_git_takes_are_shown(tmp_path: Path, remote: Remote, date: st
         (commit,) = quick("repo", "log", "--json", *words).json["commits"]
         assert commit["time"] == seconds
     assert f"\nDate:   {whole}\n" in quick("repo", "show", "/g").out
+
+
+def test_a_worktree_that_cannot_be_made_whole_is_not_left(quick: Quick, remote: Remote) -> None:
+    blob, below = (bytes.fromhex(git(remote.url, "rev-parse", f"main:{name}")) for name in "ad")
+    data = b"40000 ..\0" + below + b"100644 z\0" + blob
+    tree = made(remote.url, "tree", data)
+    point(remote, "odd", git(remote.url, "commit-tree", tree, "-m", "odd").strip())
+    quick("repo", "add", "--branch", "odd", remote.url, "/odd")
+    assert quick("ls", "/odd").out == "z\n"
+    failed = quick("repo", "worktree", "--materialise", "/odd", expect=4)
+    assert failed.err.startswith("git cannot write all files: ")
+    assert not list((quick.instance / "worktrees").glob("*/*"))
+    for clone in (quick.instance / "repositories").glob("*.git"):
+        assert git(clone, "for-each-ref", "refs/heads", "refs/fusefs/worktree") == ""
+        assert len(git(clone, "worktree", "list").splitlines()) == 1
