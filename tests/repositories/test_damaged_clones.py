@@ -243,6 +243,22 @@ def test_dates_that_git_takes_are_shown(tmp_path: Path, remote: Remote, date: st
     assert f"\nDate:   {whole}\n" in quick("repo", "show", "/g").out
 
 
+@pytest.mark.parametrize("odd", [unparsable, too_late])
+def test_a_part_has_its_history_past_commits_that_only_git_takes(
+    tmp_path: Path, remote: Remote, odd: Callable[[Path], str]
+) -> None:
+    tree = git(remote.url, "rev-parse", "main^{tree}").strip()
+    above = git(remote.url, "commit-tree", tree, "-p", odd(remote.url), "-m", "above").strip()
+    point(remote, "main", above)
+    quick = Quick(tmp_path / "instance")
+    quick("init")
+    quick("repo", "add", remote.url, "/g")
+    quick("session", "create", "part", "--grant", "/g/d=ro")
+    log = quick("repo", "log", "/g/d", "--session", "part").out  # the odd one brought all files
+    assert f"\nDate:   {EPOCH}\n\n    msg\n" in log
+    assert "above" not in log
+
+
 def test_a_worktree_that_cannot_be_made_whole_is_not_left(quick: Quick, remote: Remote) -> None:
     blob, below = (bytes.fromhex(git(remote.url, "rev-parse", f"main:{name}")) for name in "ad")
     data = b"40000 ..\0" + below + b"100644 z\0" + blob
