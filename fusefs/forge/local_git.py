@@ -25,6 +25,7 @@ from fusefs.forge.errors import (
 )
 from fusefs.forge.git_process import run
 from fusefs.forge.model import Method, Tag
+from fusefs.forge.opening import open_repository
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,15 @@ class Author:
 
 
 @contextmanager
-def opened(path: Path, author: Author | None = None) -> Iterator[pygit2.Repository]:
+def opened(
+    path: Path, author: Author | None = None, *, ours: bool = False
+) -> Iterator[pygit2.Repository]:
     """Open a bare repository; what libgit2 raises in the block becomes one of our errors.
+
+    Args:
+        path: where it is.
+        author: who writes in it.
+        ours: it is a clone of an instance's, to which it belongs.
 
     Raises:
         Missing: there is no repository.
@@ -45,7 +53,7 @@ def opened(path: Path, author: Author | None = None) -> Iterator[pygit2.Reposito
         ForgeError: it is damaged, or the disk failed.
     """
     try:
-        repository = pygit2.Repository(str(path))
+        repository = open_repository(path, ours=ours)
         if author is not None:
             repository.set_ident(author.name, author.email)
         yield repository

@@ -131,12 +131,12 @@ class Transport:
                      self.remote.url, str(partial)],
                     "fetch from it",
                 )  # fmt: skip
-                with opened(partial) as made:
+                with opened(partial, ours=True) as made:
                     made.remotes.delete("origin")
                 _adopt_refs(partial)
                 default = self.advertised().default_branch
                 if default is not None:
-                    with opened(partial) as repository:
+                    with opened(partial, ours=True) as repository:
                         repository.set_head(f"refs/heads/{default}")
                 os.rename(partial, path)
             finally:
@@ -154,7 +154,7 @@ class Transport:
             return self._fetch(repository)
 
     def _fetch(self, repository: Path) -> Moves:
-        with opened(repository) as opened_repository:
+        with opened(repository, ours=True) as opened_repository:
             before = _here(opened_repository)
         arguments = [
             "fetch",
@@ -243,7 +243,7 @@ class Transport:
         return False
 
     def _must_build_on(self, repository: Path, commit: str, expected: str | None) -> None:
-        with opened(repository) as opened_repository:
+        with opened(repository, ours=True) as opened_repository:
             if opened_repository.get(commit) is None:
                 raise Missing(f"There is no commit {commit[:12]} here.")
             if expected is None or expected == commit:
@@ -321,10 +321,13 @@ def _is_lost(repository: pygit2.Repository, old: str | None, new: str | None) ->
         return False
     if new is None:
         return True
-    ends = [repository[end] for end in (old, new)]
-    if not all(isinstance(end, pygit2.Commit) for end in ends):
-        return True  # a moved tag: the old tag object would be gone
-    return not repository.descendant_of(new, old)
+    try:
+        ends = [repository[end] for end in (old, new)]
+        if not all(isinstance(end, pygit2.Commit) for end in ends):
+            return True  # a moved tag: the old tag object would be gone
+        return not repository.descendant_of(new, old)
+    except pygit2.InvalidError:
+        return True  # git takes it for a commit, libgit2 does not
 
 
 def _take_over(
@@ -341,7 +344,7 @@ def _take_over(
     Raises:
         Moved: somebody else moves refs. Tried again it goes on.
     """
-    with opened(repository) as opened_repository:
+    with opened(repository, ours=True) as opened_repository:
         moves = _moves(opened_repository, before)
     kept = sorted({str(moves.refs[name][0]) for name in moves.rewritten})
     going = {name: ends for name, ends in moves.refs.items() if ends[1] is None}

@@ -41,11 +41,7 @@ def log(repository: Repository, *, limit: int, colour: bool = False) -> bytes:
     """
     if not repository.is_whole:
         return b"\n".join(_show(commit) for commit in islice(_visible(repository), limit))
-    objects = repository.tree.objects
-    return objects.git(
-        "log", *_PLAIN, f"--color={'always' if colour else 'never'}", f"-n{limit}",
-        base_id(repository), "--", *_pathspec(repository),
-    )  # fmt: skip
+    return _said(repository, ["log", f"-n{limit}"], base_id(repository), colour)
 
 
 def records(repository: Repository, *, limit: int) -> list[dict[str, object]]:
@@ -65,7 +61,7 @@ def records(repository: Repository, *, limit: int) -> list[dict[str, object]]:
             "commit": commit.strip("\n"),  # one stands between two commits
             "parents": parents.split(),
             "author": author,
-            "time": int(time),
+            "time": int(time or 0),  # empty where a commit says none
             "message": message,
         }
         for commit, parents, author, time, message in zip(*[iter(fields)] * 5, strict=False)
@@ -88,10 +84,20 @@ def show(repository: Repository, commit: str | None, *, colour: bool = False) ->
     if not repository.is_whole:
         raise PartlyHidden("a commit", repository.absolute(()))
     found = base_id(repository) if commit is None else find_commit(repository, commit)
-    return repository.tree.objects.git(
-        "show", *_PLAIN, f"--color={'always' if colour else 'never'}", found, "--",
-        *_pathspec(repository),
-    )  # fmt: skip
+    return _said(repository, ["show"], found, colour)
+
+
+def _said(repository: Repository, command: list[str], commit: str, colour: bool) -> bytes:
+    """Return what a command of git shows from a commit on."""
+    options = [*command, *_PLAIN, f"--color={'always' if colour else 'never'}"]
+    rest = [commit, "--", *_pathspec(repository)]
+    try:
+        return repository.tree.objects.git(*options, *rest)
+    except OSError as error:
+        if "fatal: Timestamp" not in str(error):
+            raise
+    # Before 1970 where its author is: git gives up, and shows it as a number.
+    return repository.tree.objects.git(*options, "--date=raw", *rest)
 
 
 def base_id(repository: Repository) -> str:
@@ -112,14 +118,27 @@ def _visible(repository: Repository) -> Iterator[Commit]:
 
 
 def _show(commit: Commit) -> bytes:
-    when = datetime.fromtimestamp(commit.time, timezone(timedelta(minutes=commit.offset)))
     lines = commit.message.rstrip("\n").split("\n")
     text = "".join(f"    {line}".rstrip() + "\n" if line else "    \n" for line in lines)
-    # As git-log(1) writes a date, in English whatever the locale.
-    day = f"{_DAYS[when.weekday()]} {_MONTHS[when.month - 1]} {when.day}"
-    date = f"{day} {when:%H:%M:%S} {when.year} {when:%z}"
-    return f"Author: {commit.author}\nDate:   {date}\n\n{text}".encode("utf-8", "replace")
+    return f"Author: {commit.author}\nDate:   {_date(commit)}\n\n{text}".encode("utf-8", "replace")
 
+
+def _date(commit: Commit) -> str:
+    """Return a commit's date as git-log(1) writes it, in English whatever the locale."""
+    # Dates come again after 400 years: years after 9999 are shown as one that Python knows.
+    turns, seconds = divmod(commit.time, _TURN)
+    if turns > _LAST_TURN:
+        turns, seconds = 0, 0  # as git has it
+    offset = timedelta(minutes=commit.offset)
+    when = datetime(1970, 1, 1, tzinfo=timezone(offset)) + timedelta(seconds=seconds) + offset
+    day = f"{_DAYS[when.weekday()]} {_MONTHS[when.month - 1]} {when.day}"
+    return f"{day} {when:%H:%M:%S} {when.year + 400 * turns} {when:%z}"
+
+
+_TURN = 400 * 31_556_952
+"""Seconds of 400 years: the average year has 365.2425 days."""
+_LAST_TURN = (1 << 31) // 400
+"""A year that does not fit into 32 bits is none to git."""
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = (

@@ -27,7 +27,8 @@ from fusefs.session.session import Session
 from fusefs.store.instance import Instance
 from fusefs.store.kv import Reader
 from fusefs.store.mounts import MountSpec
-from fusefs.store.working_copies import is_untouched, working_copies
+from fusefs.store.working_copies import WorkingCopy, is_untouched, working_copies
+from fusefs.tree.repository_errors import UnusableBranch
 from fusefs.tree.repository_objects import RepositoryObjects
 from fusefs.tree.repository_worktree import RepositoryWorktree
 
@@ -109,6 +110,7 @@ def add(
     with _claimed(folder):
         try:
             way.clone(folder)
+            _check_branch(folder, spec)
             _check_path(instance, path)
             make_room(Session(instance), path, "Not mounted")
             # Before it is seen, so that no session sees it with another right first.
@@ -167,6 +169,16 @@ def _branch(way: Transport, branch: str | None) -> str:
     if chosen not in names:
         raise Blocked(f"Not mounted: {url} has no branch {chosen}. {known}")
     return chosen
+
+
+def _check_branch(folder: HostPath, spec: MountSpec) -> None:
+    try:
+        RepositoryObjects(os.fspath(folder)).branch(spec.branch)
+    except UnusableBranch:
+        raise Blocked(
+            f"Not mounted: the branch {spec.branch} of {spec.url} is at no commit that can be "
+            "read. Mount another one with --branch, or have it put right there."
+        ) from None
 
 
 @contextmanager
@@ -231,7 +243,7 @@ def _look(instance: Instance, path: Path, spec: MountSpec) -> Mounted:
         )
     try:
         commit = objects.branch(spec.branch).hex()
-    except FileNotFoundError as error:
+    except OSError as error:
         return Mounted(path, spec, None, counted, str(error.strerror))
     return Mounted(path, spec, commit, counted)
 
@@ -282,16 +294,15 @@ def remove(instance: Instance, path: Path, *, force: bool) -> MountSpec:
     with contextlib.suppress(OSError):  # a clone that is lost keeps nobody from removing it
         objects = RepositoryObjects(instance.mounts.folder(spec))
 
+    def is_changed(txn: Reader, session: str, copy: WorkingCopy) -> bool:
+        if objects is not None:
+            with contextlib.suppress(OSError):  # it is damaged
+                return bool(_whole(instance, session, path).changes())
+        return not is_untouched(txn, copy)
+
     def check(txn: Reader) -> None:
-        busy = [
-            _title(name)
-            for name, copy in working_copies(txn, spec.id).items()
-            if (
-                not is_untouched(txn, copy)
-                if objects is None
-                else _whole(instance, name, path).changes()
-            )
-        ]
+        copies = working_copies(txn, spec.id).items()
+        busy = [_title(name) for name, copy in copies if is_changed(txn, name, copy)]
         if busy:
             raise StillStaged(render(path), sorted(busy))
 

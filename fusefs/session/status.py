@@ -67,20 +67,23 @@ class Behind(NamedTuple):
 
 
 def behind(repository: Repository) -> Behind | None:
-    """Tell whether a sync would bring something, without asking the remote; None if not."""
+    """Tell whether a sync would bring something, without asking the remote.
+
+    Returns:
+        None if not, or where that cannot be told, as the sync will say: the branch is gone, or has
+        commits that cannot be read.
+    """
     objects, base = repository.tree.objects, repository.tree.copy.base
     try:
         tip = objects.branch(repository.branch)
-    except FileNotFoundError:
-        return None  # it is gone, as sync will say
-    if objects.is_in_history(tip, base):
+        if objects.is_in_history(tip, base):
+            return None
+        if repository.is_whole:
+            return Behind(objects.count_beyond(base, tip))
+        history = VisibleHistory(objects, repository.session.view.rules.cursor(repository.mount))
+        return None if history.visible_part(tip) == history.visible_part(base) else Behind(None)
+    except OSError:
         return None
-    if repository.is_whole:
-        return Behind(objects.count_beyond(base, tip))
-    history = VisibleHistory(objects, repository.session.view.rules.cursor(repository.mount))
-    if history.visible_part(tip) == history.visible_part(base):
-        return None
-    return Behind(None)
 
 
 def _code(changed: Changed) -> str:

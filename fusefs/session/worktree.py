@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from fusefs.contract.errors import Blocked, PartlyHidden
 from fusefs.contract.sessions import OPERATOR
 from fusefs.forge.errors import InProgress
@@ -17,7 +19,8 @@ def worktree(repository: Repository, *, materialise: bool) -> RepositoryWorktree
     """Make the git worktree of a working copy, or bring it up to date.
 
     It is on a branch of its own, ``fusefs/SESSION``, at the working copy's base. Its folder, in the
-    instance's, is for the owner of the instance: it is outside every view.
+    instance's, is for the owner of the instance: it is outside every view. One that could not be
+    made whole is not left there.
 
     Args:
         repository: the session's working copy.
@@ -26,6 +29,7 @@ def worktree(repository: Repository, *, materialise: bool) -> RepositoryWorktree
     Raises:
         PartlyHidden: the session does not see all of the repository, and a worktree has it all.
         Blocked: somebody changed files in the worktree, which would be lost.
+        OSError: git cannot write a file, or the disk is full.
     """
     if not repository.is_whole:
         raise PartlyHidden("a git worktree", repository.absolute(()))
@@ -41,10 +45,16 @@ def worktree(repository: Repository, *, materialise: bool) -> RepositoryWorktree
                 f"Not written: files in {made.folder} were changed since they were put there. "
                 f"Copy what you want to keep, then remove that folder: rm -r {made.folder}"
             )
-        base = repository.tree.copy.base
-        made.make(base)
-        if materialise:
-            made.materialise(repository.work_tree(), base)
+        base, is_new = repository.tree.copy.base, not made.exists
+        try:
+            made.make(base)
+            if materialise:
+                made.materialise(repository.work_tree(), base)
+        except BaseException:
+            if is_new:
+                with contextlib.suppress(OSError):  # what went wrong is told, not this
+                    made.remove()
+            raise
     return made
 
 

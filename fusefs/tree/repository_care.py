@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -18,6 +19,7 @@ from fusefs.store.mounts import MountSpec, mounts_in
 from fusefs.store.records import Record, State
 from fusefs.store.retention import is_retained
 from fusefs.store.working_copies import WorkingCopy, all_working_copies
+from fusefs.tree.repository_errors import UnusableBranch
 from fusefs.tree.repository_merge import MERGE_PREFIX
 from fusefs.tree.repository_objects import RepositoryObjects
 
@@ -118,10 +120,15 @@ class _CloneCheck:
 
 
 def _opened(instance: Instance, spec: MountSpec) -> _CloneCheck | None:
+    """Return a clone, None where it cannot be opened or says no more what it keeps."""
     try:
-        return _CloneCheck(RepositoryObjects(instance.mounts.folder(spec)))
+        objects = RepositoryObjects(instance.mounts.folder(spec))
+        any(objects.pins())
+        with contextlib.suppress(FileNotFoundError, UnusableBranch):  # so it is at the remote
+            objects.branch(spec.branch)
     except OSError:
         return None
+    return _CloneCheck(objects)
 
 
 def collect_repositories(instance: Instance) -> int:

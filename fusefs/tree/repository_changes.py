@@ -22,6 +22,7 @@ from fusefs.store.kv import Reader
 from fusefs.store.nodes import Located, locate
 from fusefs.store.records import SUBMODULE, Record, State
 from fusefs.store.scratch import scratch_record
+from fusefs.tree.repository_errors import git_errors
 from fusefs.tree.repository_nodes import Folded, is_folded
 from fusefs.tree.repository_objects import BLOB, LINK, PROGRAM, TREE, TreeEntry
 from fusefs.tree.repository_objects import SUBMODULE as GITLINK
@@ -183,6 +184,7 @@ class Changes:
                 return os.fspath(self._instance.scratches.path(found.serial))
         return os.fspath(self._instance.content.path(record.tail))
 
+    @git_errors()
     def write_blob(self, record: Record) -> TreeEntry | None:
         """See to it that the repository has a node's bytes, and return its tree entry.
 

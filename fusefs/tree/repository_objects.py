@@ -24,7 +24,9 @@ import pygit2
 from pygit2.enums import FileMode, ObjectType, Option
 
 from fusefs.forge.git_process import Limits, run
+from fusefs.forge.opening import open_repository
 from fusefs.forge.ref_locks import past_locks
+from fusefs.tree.repository_errors import UnusableBranch, git_errors
 from fusefs.tree.repository_names import is_unusable
 
 SMALL_BLOB = 4 << 20
@@ -72,20 +74,22 @@ class RepositoryObjects:
         """Open the clone in `folder`.
 
         Raises:
-            OSError: ENOENT where there is none.
+            OSError: ENOENT where there is none, EIO where it is damaged.
         """
         if not Path(folder).is_dir():
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
         self.folder = folder
         # What a working copy refers to must survive the loss of power, as the reference does.
         pygit2.option(Option.ENABLE_FSYNC_GITDIR, True)
-        self.repository = pygit2.Repository(folder)
-        self._odb = self.repository.odb
+        with git_errors("the repository's clone is damaged"):
+            self.repository = open_repository(folder, ours=True)
+            self._odb = self.repository.odb
         self._trees: OrderedDict[bytes, _Tree] = OrderedDict()
         self._sizes: dict[bytes, int] = {}
         self._blobs: OrderedDict[bytes, bytes] = OrderedDict()
         self._blob_bytes = 0
 
+    @git_errors()
     def commit(self, oid: bytes) -> pygit2.Commit:
         """Return a commit.
 
@@ -168,6 +172,7 @@ class RepositoryObjects:
             self._sizes[blob] = size
         return size
 
+    @git_errors()
     def has(self, entry: TreeEntry) -> bool:
         """Tell whether the clone has what an entry names; a submodule is not its to have."""
         return entry.mode == SUBMODULE or pygit2.Oid(raw=entry.oid) in self._odb
@@ -197,11 +202,12 @@ class RepositoryObjects:
             OSError: EIO where the clone does not have the blob.
         """
         try:
-            odb = pygit2.Repository(self.folder).odb
+            odb = open_repository(self.folder, ours=True).odb
         except pygit2.GitError:
             raise _lost(blob) from None  # the mount was taken away
         return _read(odb, blob)
 
+    @git_errors()
     def merge_base(self, one: bytes, other: bytes) -> bytes | None:
         """Return the newest commit that is in the history of two, None where there is none."""
         found: pygit2.Oid | None = self.repository.merge_base(
@@ -209,10 +215,12 @@ class RepositoryObjects:
         )
         return None if found is None else found.raw
 
+    @git_errors()
     def write(self, data: bytes) -> bytes:
         """Write a blob and return its id."""
         return self.repository.create_blob(data).raw
 
+    @git_errors()
     def write_commit(
         self, tree: bytes, parents: Sequence[bytes], message: str, author: tuple[str, str]
     ) -> bytes:
@@ -273,6 +281,7 @@ class RepositoryObjects:
             raise OSError(None, f"git {arguments[0]}: {output.err.strip()}")
         return os.fsencode(output.out)
 
+    @git_errors()
     def pin(self, working_copy: int, commit: bytes) -> None:
         """Keep a commit from git-gc(1), whatever becomes of the branches, for a working copy.
 
@@ -289,28 +298,37 @@ class RepositoryObjects:
 
     def pins(self) -> Iterator[tuple[int, bytes]]:
         """Yield what is pinned: working copies and commits."""
-        for name in list(self.repository.references):
+        with git_errors():
+            names = list(self.repository.references)
+        for name in names:
             if name.startswith(_PINS):
                 top, _, commit = name.removeprefix(_PINS).partition("/")
                 yield int(top, 16), bytes.fromhex(commit)
 
+    @git_errors()
     def unpin(self, working_copy: int, commit: bytes) -> None:
         """Let go of a commit."""
         name = f"{_PINS}{working_copy:x}/{commit.hex()}"
         if name in self.repository.references:
             self.repository.references.delete(name)
 
+    @git_errors()
     def branch(self, name: str) -> bytes:
         """Return the commit that the remote's branch is at, as far as the clone knows.
 
         Raises:
-            OSError: ENOENT where there is no such branch.
+            OSError: ENOENT where there is no such branch; `UnusableBranch`.
         """
         reference = self.repository.references.get(_BRANCHES + name)
         if reference is None:
             raise OSError(errno.ENOENT, f"the repository has no branch {name} any more")
-        return reference.peel(pygit2.Commit).id.raw
+        try:
+            return reference.peel(pygit2.Commit).id.raw
+        # It is at a file or a directory, or at what git takes for a commit and libgit2 does not.
+        except (pygit2.InvalidSpecError, pygit2.InvalidError):
+            raise UnusableBranch(name) from None
 
+    @git_errors()
     def is_in_history(self, commit: bytes, tip: bytes) -> bool:
         """Tell whether `commit` is `tip` or one that it is built on; no unknown commit is."""
         ours, theirs = pygit2.Oid(raw=commit), pygit2.Oid(raw=tip)
@@ -318,6 +336,7 @@ class RepositoryObjects:
             return False
         return ours == theirs or self.repository.descendant_of(theirs, ours)
 
+    @git_errors()
     def count_beyond(self, base: bytes, tip: bytes) -> int:
         """Return how many commits lead to `tip` and not to `base`."""
         return self.repository.ahead_behind(pygit2.Oid(raw=tip), pygit2.Oid(raw=base))[0]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pygit2.enums import ObjectType
 
 from fusefs.contract.paths import Path
+from fusefs.tree.repository_errors import git_errors
 from fusefs.tree.repository_objects import TREE, RepositoryObjects, TreeEntry
 
 Edits = Mapping[Path, TreeEntry | None]
@@ -82,6 +83,7 @@ class _Directory:
             self.entries.pop(below.name, None)
 
 
+@git_errors()
 def write_tree(objects: RepositoryObjects, entries: Mapping[bytes, TreeEntry]) -> bytes:
     """Write a tree object: ``mode name NUL id``, a directory sorted as if it ended in ``/``.
 

@@ -7,7 +7,6 @@ over only where nobody has changed them since.
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 from pathlib import Path
@@ -15,6 +14,8 @@ from pathlib import Path
 import pygit2
 from pygit2.enums import CheckoutStrategy, DiffOption, ObjectType
 
+from fusefs.forge.opening import open_repository, trusting
+from fusefs.tree.repository_errors import git_errors
 from fusefs.tree.repository_objects import RepositoryObjects
 
 _EXACTLY = (
@@ -48,10 +49,16 @@ class RepositoryWorktree:
         self.branch = f"fusefs/{folder.name}"
         self._note = f"refs/fusefs/worktree/{folder.name}"
 
+    @property
+    def exists(self) -> bool:
+        """Tell whether it was made."""
+        return (self.folder / ".git").exists()
+
+    @git_errors("the git worktree cannot be used")
     def make(self, base: bytes) -> None:
         """Make the worktree if there is none, and have its branch point at the commit `base`."""
         name = f"refs/heads/{self.branch}"
-        if not (self.folder / ".git").exists():
+        if not self.exists:
             self.remove()
             self.folder.parent.mkdir(exist_ok=True)
             attributes = Path(self._objects.folder, "info", "attributes")
@@ -61,38 +68,40 @@ class RepositoryWorktree:
             who = pygit2.Signature("fusefs", "fusefs@localhost")
             commit = self._repository.create_commit(None, who, who, "empty\n", empty, [])
             branch = self._repository.references.create(name, commit, force=True)
-            self._repository.add_worktree(self._name, os.fspath(self.folder), branch)
+            with trusting(ours=True):
+                self._repository.add_worktree(self._name, os.fspath(self.folder), branch)
         self._repository.references.create(name, pygit2.Oid(raw=base), force=True)
 
+    @git_errors("the git worktree cannot be used")
     def materialise(self, tree: bytes, base: bytes) -> None:
         """Have the worktree's files be those of `tree`, as changes to the commit `base`.
 
         Raises:
             OSError: a file cannot be written: the disk is full, a link's target is none.
         """
-        worktree = pygit2.Repository(os.fspath(self.folder))
+        worktree = open_repository(self.folder, ours=True)
         # A run that is cut off leaves no note, so the next one starts over.
         if self._note in self._repository.references:
             self._repository.references.delete(self._note)
         files = worktree[pygit2.Oid(raw=tree)]
-        try:
+        with git_errors("git cannot write all files"):
             worktree.checkout_tree(files, strategy=_EXACTLY)  # type: ignore[no-untyped-call]
-        except (pygit2.GitError, KeyError, ValueError) as error:
-            raise OSError(errno.EIO, f"git cannot write all files: {error}") from None
         worktree.index.read_tree(pygit2.Oid(raw=self._objects.tree_of(base)))
         worktree.index.write()
         self._repository.references.create(self._note, pygit2.Oid(raw=tree))
 
+    @git_errors("the git worktree cannot be used")
     def has_changes(self) -> bool:
         """Tell whether somebody changed the worktree's files since they were put there."""
         note = self._repository.references.get(self._note)
-        if note is None or not (self.folder / ".git").exists():
+        if note is None or not self.exists:
             return False
-        worktree = pygit2.Repository(os.fspath(self.folder))
+        worktree = open_repository(self.folder, ours=True)
         tree = worktree[note.target]
         assert isinstance(tree, pygit2.Tree)
         return any(True for _ in tree.diff_to_workdir(_EVERYTHING).deltas)
 
+    @git_errors("the git worktree cannot be used")
     def remove(self) -> None:
         """Remove the worktree and what the repository knows of it."""
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -139,15 +139,7 @@ class Tree:
             try:
                 backend = self._make(path, spec)
             except OSError as error:
-                source, undo = (
-                    (spec.source, "unbind") if isinstance(spec, BindSpec) else (spec.url, "repo rm")
-                )
-                _log.warning(
-                    "Cannot open %s, which belongs at %s: %s. What is below it is unavailable; "
-                    "to take it away: fusefs %s %s",
-                    source, render(path), error.strerror, undo, render(path),
-                )  # fmt: skip
-                return UnavailableTree(source, error)
+                return _unavailable(path, spec, error)
             self._opened[path, spec] = backend
         return backend
 
@@ -191,8 +183,24 @@ class Tree:
         if below is not None and below.backend is not None:
             if isinstance(below.backend, UnavailableTree) and below.backend.may_be_back:
                 below.backend = self._open(below.path, below.spec)
-            return Spot(below.backend, below.tag, below.backend.root(), below)
+            return Spot(*self._root(below, below.backend), below)
         return Spot(backend, tag, backend.lookup(key, name), below)
+
+    def _root(self, bound: Bound, backend: Backend) -> tuple[Backend, bytes, Node]:
+        """Return who answers for what is bound, its tag and its root.
+
+        A repository in which no working copy can begin is unavailable, and nothing beside it is;
+        one without its branch is not there at all.
+        """
+        try:
+            return backend, bound.tag, backend.root()
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if not isinstance(bound.spec, MountSpec):
+                raise
+            backend = bound.backend = _unavailable(bound.path, bound.spec, error)
+            return backend, bound.tag, backend.root()
 
     def resolve(self, path: Path) -> Spot:
         """Return the node at `path`, following no link.
@@ -204,3 +212,15 @@ class Tree:
         for name in path:
             spot = self.child(spot.backend, spot.tag, spot.node.key, spot.bound, name)
         return spot
+
+
+def _unavailable(path: Path, spec: BindSpec | MountSpec, error: OSError) -> UnavailableTree:
+    source, undo = (
+        (spec.source, "unbind") if isinstance(spec, BindSpec) else (spec.url, "repo rm")
+    )
+    _log.warning(
+        "Cannot open %s, which belongs at %s: %s. What is below it is unavailable; "
+        "to take it away: fusefs %s %s",
+        source, render(path), error.strerror, undo, render(path),
+    )  # fmt: skip
+    return UnavailableTree(source, error)
