@@ -5,6 +5,7 @@ The instance's own tree is at the root; whatever is bound elsewhere covers what 
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Hashable
@@ -175,8 +176,19 @@ class Tree:
         if below is not None and below.backend is not None:
             if isinstance(below.backend, UnavailableTree) and below.backend.may_be_back:
                 below.backend = self._open(below.path, below.spec)
-            return Spot(below.backend, below.tag, below.backend.root(), below)
+            return self._top_of(below.backend, below)
         return Spot(backend, tag, backend.lookup(key, name), below)
+
+    def _top_of(self, backend: Backend, bound: Bound) -> Spot:
+        """Return the root of what is bound; of one that has no room to begin, an empty place."""
+        try:
+            return Spot(backend, bound.tag, backend.root(), bound)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            empty = UnavailableTree(render(bound.path), error)
+            tag = b"unavailable\0" + b"/".join(bound.path)  # its one node is none of the store's
+            return Spot(empty, tag, empty.root(), bound)
 
     def resolve(self, path: Path) -> Spot:
         """Return the node at `path`, following no link.
