@@ -13,6 +13,7 @@ import pytest
 from fusefs.session.session import Session
 from fusefs.store.instance import Instance
 from fusefs.tree.instance_care import check
+from tests.daemon.conftest import Mounted, until
 from tests.repositories.place import add_mount, add_session, make_source
 
 
@@ -67,3 +68,27 @@ def test_a_working_copy_that_cannot_begin_is_in_nobodys_way(
         assert check(instance).problems == []
     del session, instance
     gc.collect()  # libgit2 maps packs until nobody has the clone open: the disk is to go
+
+
+def test_in_a_mount_it_is_there_once_there_is_room(small_disk: Path, tmp_path: Path) -> None:
+    source = make_source(tmp_path / "source", lambda top: (top / "f").write_bytes(b"theirs"))
+    folder, point = small_disk / "instance", tmp_path / "view"
+    Instance.init(folder).close()
+    with Instance.open(folder) as instance:
+        Session(instance).mkdir("/proj")
+        add_mount(instance, source)
+        add_session(instance)
+    point.mkdir()
+    mounted = Mounted(folder, "s", point)
+    try:
+        fill(small_disk / "filler")
+        assert os.listdir(point) == ["proj"]
+        with pytest.raises(OSError) as caught:
+            os.listdir(point / "proj")
+        assert caught.value.errno == errno.ENODEV
+        (small_disk / "filler").unlink()
+        until(lambda: os.path.exists(point / "proj/f"))
+    finally:
+        mounted.clear()
+    del instance
+    gc.collect()
