@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyfuse3 import EntryAttributes
 
 from fusefs.contract.kinds import Kind
+from fusefs.tree.unavailable import UnavailableTree
 
 if TYPE_CHECKING:
     from fusefs.daemon.inodes import Inode
@@ -71,6 +72,8 @@ class Presenter:
             attributes.attr_timeout = KEPT
         else:
             attributes.attr_timeout = VOLATILE
+            if isinstance(inode.place.backend, UnavailableTree):
+                attributes.entry_timeout = VOLATILE  # what belongs there may be back
         inode.volatile = volatile
         inode.shown = (size, stat.mtime)
         if inode.removed:

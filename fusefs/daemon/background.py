@@ -14,9 +14,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import trio
 
@@ -35,7 +35,11 @@ log = logging.getLogger(__name__)
 _QUANTUM = 0.01
 _RETRY_COMMIT = 1.0
 _THREADS = 8
-_PUBLISH_PATIENCE = 30.0
+_HASHERS = 2
+"""How many closed files are hashed at a time: each takes a core."""
+_HASH_PATIENCE = 2.0
+"""Seconds that files closed just before the end are hashed for: enough for all but huge ones."""
+_CLOSE_PATIENCE = 30.0
 _TEND_EVERY = 60.0
 _TIDY_EVERY = 0.5
 _COLLECT_EVERY = 3600.0
@@ -55,6 +59,8 @@ class Background:
         self._writer_lock.on_take = self._arm
         self._deadline = deadline
         self._threads = trio.CapacityLimiter(_THREADS)
+        self._hashers = trio.CapacityLimiter(_HASHERS)
+        self._publications: set[Publication] = set()
         self._nursery: trio.Nursery | None = None
         self._armed = False
         self._hurried = False
@@ -161,6 +167,7 @@ class Background:
                 stamp.touch()
                 folder = str(self._instance.folder)
                 command = [sys.executable, "-m", "fusefs", "--instance", folder, "gc"]
+                command += ["--parent", str(os.getpid())]
                 done = await trio.run_process(
                     command, check=False, stdout=subprocess.DEVNULL, capture_stderr=True
                 )
@@ -173,6 +180,9 @@ class Background:
         while True:
             await trio.sleep(_TIDY_EVERY)
             self._instance.give_back_memory()
+            for publication in self._publications:
+                if not publication.is_wanted():
+                    publication.give_up()
             if self._instance.bury():
                 try:
                     await self.lock_writer()
@@ -224,6 +234,21 @@ class Background:
         finally:
             self._turn = None
             turn.set()
+
+    async def in_steps(self, steps: Generator[None, None, _Answer]) -> _Answer:
+        """Return what `steps` come to, with other requests answered between them.
+
+        Raises:
+            trio.TooSlowError: it took too long.
+        """
+        try:
+            next(steps)
+            with trio.fail_after(self._deadline):
+                while True:
+                    await trio.lowlevel.checkpoint()
+                    next(steps)
+        except StopIteration as done:
+            return cast("_Answer", done.value)
 
     async def in_thread(
         self, handle: FileHandle, function: Callable[..., _Answer], *arguments: object
@@ -334,18 +359,22 @@ class Background:
                 self._end_publication()
 
     async def _publish(self, publication: Publication) -> None:
+        self._publications.add(publication)
         try:
-            await trio.to_thread.run_sync(
-                publication.prepare, abandon_on_cancel=True, limiter=self._threads
-            )
-            await self.lock_writer(math.inf)
-            publication.finish()
+            done = False
+            while not done:
+                await trio.to_thread.run_sync(
+                    publication.prepare, abandon_on_cancel=True, limiter=self._hashers
+                )
+                await self.lock_writer(math.inf)
+                done = publication.finish()
         except (OSError, ContractError) as error:
             log.error(
                 "publishing a file failed; its bytes are kept: %s", error,
                 extra=about("publish", error),
             )  # fmt: skip
         finally:
+            self._publications.discard(publication)
             self._end_publication()
 
     def _begin_publication(self) -> None:
@@ -361,13 +390,17 @@ class Background:
     async def settle(self) -> None:
         """Wait until closed files are published, but not for ever, then commit.
 
-        What is not published is safe as it is, and the next process publishes it.
+        What is not published is safe as it is, and is published when the instance is tidied.
 
         Raises:
             OSError: the disk refused the commit.
         """
         if self._unpublished:
-            with trio.move_on_after(_PUBLISH_PATIENCE):
+            with trio.move_on_after(_CLOSE_PATIENCE):
+                with trio.move_on_after(_HASH_PATIENCE):
+                    await self._all_published.wait()
+                for publication in self._publications:
+                    publication.give_up()
                 await self._all_published.wait()
         self.commit_now()
 

@@ -63,7 +63,7 @@ def set_up(session: str, form: str, level: str, stream: TextIO | None = None) ->
         stream: where to.
     """
     stream = sys.stderr if stream is None else stream
-    handler = logging.StreamHandler(stream)
+    handler = _Quiet(stream)
     handler.setFormatter(
         JsonLines(session) if form == "json" else TextLines(session, to_journal=is_journal(stream))
     )
@@ -79,6 +79,15 @@ def is_journal(stream: TextIO) -> bool:
     except (OSError, ValueError):
         return False
     return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
+
+
+class _Quiet(logging.StreamHandler[TextIO]):
+    """Drops a line that cannot be written: nobody reads a traceback on a disk that is full."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  `logging` calls it so
+        """Drop the line if the stream refuses it; a fault in it is told as ever."""
+        if not isinstance(sys.exception(), OSError):
+            super().handleError(record)
 
 
 class _Lines(logging.Formatter):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 
-import trio
 from pyfuse3 import FUSEError, RequestContext
 
 from fusefs.daemon.guard import handler
@@ -31,12 +30,7 @@ class XattrHandlers(Requests):
         if not name.startswith(_KEPT):
             raise FUSEError(errno.ENODATA if name.startswith(_ABSENT_AT_ONCE) else errno.EOPNOTSUPP)
         steps = self._tree.get_xattr_in_steps(self._known[inode].place, name)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as done:
-                return bytes(done.value)
-            await trio.lowlevel.checkpoint()
+        return await self._background.in_steps(steps)
 
     @handler
     async def listxattr(self, inode: int, ctx: RequestContext) -> Sequence[bytes]:

@@ -6,6 +6,8 @@ nobody holds one for long, so age tells.
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -37,18 +39,23 @@ def past_locks(clone: Path, do: Callable[[], Found], error: type[Exception]) -> 
         error: what it raises where one is in the way.
 
     Raises:
-        error: there still is one in the way.
+        error: there still is one in the way, or no room on the disk, which no waiting makes.
     """
     pause, give_up = 0.02, time.monotonic() + DEAD_SECONDS + 1
     while True:
         try:
             return do()
-        except error:
-            if time.monotonic() > give_up:
+        except error as refused:
+            if is_full(refused) or time.monotonic() > give_up:
                 raise
         time.sleep(pause)
         pause = min(2 * pause, 1.0)
         drop_dead_locks(clone)
+
+
+def is_full(error: Exception) -> bool:
+    """Tell whether a disk is full by what libgit2 says, which has no errno."""
+    return any(os.strerror(number) in str(error) for number in (errno.ENOSPC, errno.EDQUOT))
 
 
 def _is_dead(lock: Path) -> bool:

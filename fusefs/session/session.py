@@ -34,7 +34,7 @@ from fusefs.session.place import Place
 from fusefs.session.stat import DIRECTORY_KINDS, Stat
 from fusefs.session.view_tree import ViewTree
 from fusefs.store.instance import Instance
-from fusefs.tree.backend import Owner
+from fusefs.tree.backend import Owner, publish
 
 _LINKS_FOLLOWED = 40
 _PAGE = 1000
@@ -288,7 +288,7 @@ class Session:
         try:
             file.replace(data)
         finally:
-            _close(file)
+            publish(file.close())
 
     def _open_or_create(self, parent: Place, name: bytes) -> ViewFile:
         try:
@@ -402,11 +402,3 @@ class Session:
 
 def _owner() -> Owner:
     return Owner(os.geteuid(), os.getegid())
-
-
-def _close(file: ViewFile) -> None:
-    """Close a file and finish what that leaves to do."""
-    publication = file.close()
-    if publication is not None:
-        publication.prepare()
-        publication.finish()

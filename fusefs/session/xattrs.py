@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _KEPT = b"user."
 _VIRTUAL = b"user.fusefs."
+_HASHED_TO_TELL = 1 << 30
+"""Bytes of the largest file that is hashed just because somebody asks: about a second's work."""
 
 
 def get(view: ViewReader, place: Place, name: bytes) -> Generator[None, None, bytes]:
@@ -81,10 +83,16 @@ def version_token(sha256: bytes) -> str:
 
 
 def content_hash(view: ViewReader, place: Place) -> Generator[None, None, bytes]:
-    """Return the SHA-256 of a file as it reads now, pausing after each piece that is read."""
-    known = view.node_of(place).sha256
-    if known is not None:
-        return known
+    """Return the SHA-256 of a file as it reads now, pausing after each piece that is read.
+
+    Raises:
+        OSError: ENODATA where none is known and the file is too large to find out.
+    """
+    node = view.node_of(place)
+    if node.sha256 is not None:
+        return node.sha256
+    if node.size > _HASHED_TO_TELL:
+        raise OSError(errno.ENODATA, "it is not hashed yet")
     digest = hashlib.sha256()
     file = view.open_file(place, write=False)
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from xxhash import xxh3_64_digest
@@ -17,6 +17,7 @@ from xxhash import xxh3_64_digest
 from fusefs.store import keys
 from fusefs.store.kv import Reader, Writer, after_prefix
 from fusefs.store.seal import Damaged
+from fusefs.store.sparse import next_data
 
 BLOCK = 64 << 10
 """Bytes that one checksum covers."""
@@ -33,21 +34,52 @@ class Digest(NamedTuple):
     sums: bytes
 
 
-def digest(fd: int) -> Digest:
-    """Hash a whole open file. May block."""
+Each = Callable[[int], None]
+"""Called with the bytes done so far, for each MiB; may raise, which ends the work."""
+
+
+def digest(fd: int, each: Each = lambda done: None) -> Digest:
+    """Hash a whole open file; holes are not read. May block.
+
+    Raises:
+        Exception: whatever `each` raises.
+    """
     whole, sums = hashlib.sha256(), bytearray()
-    offset = 0
-    while piece := _pread(fd, _PASS, offset):
+    done = 0
+    for piece, its_sums in _pieces(fd):
         whole.update(piece)
-        sums += b"".join(_sums(piece))
-        offset += len(piece)
+        sums += its_sums
+        done += len(piece)
+        each(done)
     return Digest(whole.digest(), bytes(sums))
+
+
+def _pieces(fd: int) -> Iterator[tuple[bytes, bytes]]:
+    """Yield a whole open file, piece by piece, with the checksums of each."""
+    size = os.fstat(fd).st_size
+    offset = begin = end = 0
+    while offset < size:
+        if offset >= end:
+            begin, end = next_data(fd, offset, size)
+        if begin >= offset + _PASS:
+            yield _ZEROS, _ZERO_SUMS
+            offset += _PASS
+            continue
+        piece = _pread(fd, min(_PASS, size - offset), offset)
+        if not piece:
+            return  # it was cut meanwhile
+        yield piece, b"".join(_sums(piece))
+        offset += len(piece)
 
 
 def _sums(piece: bytes) -> Iterator[bytes]:
     view = memoryview(piece)
     for at in range(0, len(piece), BLOCK):
         yield xxh3_64_digest(view[at : at + BLOCK])
+
+
+_ZEROS = bytes(_PASS)
+_ZERO_SUMS = b"".join(_sums(_ZEROS))
 
 
 def _pread(fd: int, size: int, offset: int) -> bytes:
@@ -105,9 +137,8 @@ def verify(fd: int, sums: bytes, sha256: bytes) -> None:
         Damaged: it is another.
     """
     offset = 0
-    while piece := _pread(fd, _PASS, offset):
+    for piece, found in _pieces(fd):
         at = offset // BLOCK * _SUM
-        found = b"".join(_sums(piece))
         if found != sums[at : at + len(found)]:
             raise Damaged(f"the content {sha256.hex()}")
         offset += len(piece)

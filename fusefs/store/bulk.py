@@ -15,7 +15,7 @@ from fusefs.contract.kinds import Kind
 from fusefs.contract.paths import Path as TreePath
 from fusefs.store import journal, keys, nodes
 from fusefs.store.blocks import Digest, digest
-from fusefs.store.content import INLINE_MAX
+from fusefs.store.content import INLINE_MAX, check_size
 from fusefs.store.instance import Instance
 from fusefs.store.journal import Op
 from fusefs.store.kv import Writer
@@ -152,7 +152,12 @@ def is_small(size: int) -> bool:
 
 
 def copy_large(instance: Instance, fd: int, size: int) -> tuple[Path, Digest, int]:
-    """Copy an open file for `BulkLoader.add_large`; return copy, hashes and size in bytes."""
+    """Copy an open file for `BulkLoader.add_large`; return copy, hashes and size in bytes.
+
+    Raises:
+        OSError: among others EFBIG.
+    """
+    check_size(size)
     copy = instance.scratches.copy(Path(f"/proc/self/fd/{fd}"), size)
     with copy.open("rb") as reader:
         os.fdatasync(reader.fileno())

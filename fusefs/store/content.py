@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Iterator
@@ -17,6 +18,20 @@ INLINE_MAX = 64 << 10
 """Content up to this many bytes is kept in the ordered store."""
 CHUNK = 1 << 20
 """How many bytes of a file are handled at a time."""
+
+LARGEST = 256 << 30
+"""Bytes of the largest file, be it all holes: to hash it takes a core some minutes, its checksums
+32 MiB of the ordered store."""
+
+
+def check_size(size: int) -> None:
+    """Refuse a file of `size` bytes that is too large to be content.
+
+    Raises:
+        OSError: EFBIG.
+    """
+    if size > LARGEST:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
 
 
 class ContentStore:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from fusefs.store import blocks, keys, nodes
 from fusefs.store.blocks import LargeContent
-from fusefs.store.content import INLINE_MAX
+from fusefs.store.content import INLINE_MAX, check_size
 from fusefs.store.instance import Instance
 from fusefs.store.kv import Reader, Writer
 from fusefs.store.nodes import Located
@@ -226,12 +226,18 @@ class OpenNode:
             os.close(fd)
 
     def write(self, offset: int, data: bytes, *, append: bool) -> int:
-        """Write all of `data` and return its length."""
+        """Write all of `data` and return its length.
+
+        Raises:
+            OSError: among others EFBIG.
+        """
+        check_size(offset + len(data))
         if self._scratch is None and self._write_draft(offset, data, append):
             return len(data)
         assert self._scratch is not None
         self._changed = True
         if append:
+            check_size(os.fstat(self._scratch.fd).st_size + len(data))
             _write_all(self._appending(self._scratch), data)
         else:
             _pwrite_all(self._scratch.fd, data, offset)
@@ -268,7 +274,12 @@ class OpenNode:
         self._instance.touch(self.id)
 
     def truncate(self, size: int) -> None:
-        """Set the file's size; new bytes are zero and take no room."""
+        """Set the file's size; new bytes are zero and take no room.
+
+        Raises:
+            OSError: among others EFBIG.
+        """
+        check_size(size)
         if self._scratch is None:
             with self._kv.write() as txn:
                 located = self._stored(txn)

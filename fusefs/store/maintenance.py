@@ -11,17 +11,20 @@ from pathlib import Path
 
 from fusefs.contract.kinds import Kind
 from fusefs.store import blocks, journal, keys, nodes, orphans, trash
+from fusefs.store.findings import human_size
 from fusefs.store.instance import Instance
 from fusefs.store.kv import Reader, after_prefix
-from fusefs.store.publish import NOT_HASHED, publish_draft, publish_scratch
+from fusefs.store.publish import Outcome, publish_draft, publish_scratch
 from fusefs.store.records import State, unpack
 from fusefs.store.retention import is_retained
-from fusefs.store.scratch import ScratchFiles, scratch_record, scratch_records
+from fusefs.store.scratch import ScratchFiles, scratch_record, scratch_records, sync_and_hash
 from fusefs.store.trash_can import TrashCan
 
 QUIET = 60 * 10**9
 """Nanoseconds without a change after which something is taken for left behind."""
 _CHUNK = 500
+_TOLD_EVERY = 16 << 20
+"""Bytes that are hashed between two words about it: some 10 ms."""
 
 
 @dataclass(slots=True)
@@ -45,13 +48,14 @@ class GcReport:
 
 
 Progress = Callable[[str], None]
+"""Told what is being done, again and again; may raise, which ends it with nothing lost."""
 
 
 def collect(instance: Instance, *, progress: Progress = lambda step: None) -> GcReport:
     """Tidy the instance; safe while sessions are mounted."""
     report = GcReport()
     progress("publishing what was left open")
-    report.published = publish_abandoned(instance)
+    report.published = publish_abandoned(instance, progress=progress)
     progress("emptying old trash")
     report.trash_purged = TrashCan(instance).enforce_bounds()
     progress("dropping replaced files")
@@ -75,12 +79,17 @@ def _record(instance: Instance, report: GcReport) -> None:
         instance.journalled()
 
 
-def publish_abandoned(instance: Instance, *, quiet: int = QUIET) -> int:
+def publish_abandoned(
+    instance: Instance, *, quiet: int = QUIET, progress: Progress = lambda step: None
+) -> int:
     """Make content of drafts and scratch files that nobody writes any more; return how many.
+
+    What lies in the trash stays as it is until it is back.
 
     Args:
         instance: the instance.
         quiet: nanoseconds after which a draft is nobody's.
+        progress: told of each.
     """
     published = 0
     quiet_since = time.time_ns() - quiet
@@ -94,24 +103,41 @@ def publish_abandoned(instance: Instance, *, quiet: int = QUIET) -> int:
             if record.content_state == State.DRAFT and record.ctime < quiet_since:
                 publish_draft(instance, txn, located, journal.UPKEEP)
                 published += 1
-    for node_id in scratches:
-        published += _publish_abandoned_scratch(instance, node_id)
+    for number, node_id in enumerate(scratches, 1):
+        which = f"{number} of {len(scratches)}"
+        published += _publish_abandoned_scratch(instance, node_id, which, progress)
     return published
 
 
-def _publish_abandoned_scratch(instance: Instance, node_id: int) -> bool:
+def _publish_abandoned_scratch(
+    instance: Instance, node_id: int, which: str, progress: Progress
+) -> bool:
     with instance.kv.read() as txn:
         found = scratch_record(txn, node_id)
-    if found is None:
+        exists = txn.get(keys.node(node_id)) is not None
+        is_removed = exists and nodes.path_of(txn, node_id) is None
+    if found is None or is_removed:
         return False
     try:
         scratch = instance.scratches.join(found.serial)
     except (FileNotFoundError, BlockingIOError):
         return False
+
+    def each(done: int) -> None:
+        if done % _TOLD_EVERY == 0:
+            size = os.fstat(scratch.fd).st_size
+            progress(
+                f"publishing what was left open: file {which}, "
+                f"{human_size(done)} of {human_size(size)}"
+            )
+
     try:
-        return publish_scratch(
-            instance, node_id, scratch, journal.UPKEEP, known=(-1, NOT_HASHED)
-        )
+        hashed = None
+        while True:
+            outcome = publish_scratch(instance, node_id, scratch, journal.UPKEEP, hashed=hashed)
+            if outcome != Outcome.STALE:
+                return outcome == Outcome.DONE
+            hashed = (scratch.alone_at, sync_and_hash(scratch.fd, each))
     finally:
         scratch.close()
 

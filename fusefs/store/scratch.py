@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fusefs.store import keys
-from fusefs.store.blocks import Digest, digest
+from fusefs.store.blocks import Digest, Each, digest
 from fusefs.store.content import CHUNK
 from fusefs.store.kv import Reader, Writer, after_prefix
+from fusefs.store.sparse import next_data
 
 _RECORD = struct.Struct("<QQ")
 _FICLONE = 0x40049409
@@ -60,12 +61,15 @@ class Scratch:
     Attributes:
         is_content: it was made content, and whoever did died before the record said so: it must
             not be written, for the content's name leads to the same file.
+        alone_at: how often it had been joined when this process was last known for its only
+            user; -1 before it ever was.
     """
 
-    def __init__(self, path: Path, serial: int, fd: int) -> None:
+    def __init__(self, path: Path, serial: int, fd: int, *, alone_at: int = -1) -> None:
         self.path = path
         self.serial = serial
         self.fd = fd
+        self.alone_at = alone_at
         self.is_content = not os.fstat(fd).st_mode & _WRITABLE
 
     def try_own(self) -> bool:
@@ -75,6 +79,10 @@ class Scratch:
         except BlockingIOError:
             return False
         return True
+
+    def share(self) -> None:
+        """Let others join again, after `try_own`; this process stays a user."""
+        fcntl.flock(self.fd, fcntl.LOCK_SH)
 
     def close(self) -> None:
         """Give up the file and its lock."""
@@ -100,7 +108,7 @@ class ScratchFiles:
         fcntl.flock(fd, fcntl.LOCK_SH)
         if isinstance(base, bytes) and base:
             os.pwrite(fd, base, 0)
-        return Scratch(path, serial, fd)
+        return Scratch(path, serial, fd, alone_at=1)
 
     def join(self, serial: int) -> Scratch:
         """Open the scratch `serial` that exists (inside a write transaction).
@@ -142,16 +150,26 @@ class ScratchFiles:
 
 
 def _copy_bytes(source: int, target: int, size: int) -> None:
-    done = 0
-    while done < size:
-        copied = os.copy_file_range(source, target, min(CHUNK * 16, size - done))
+    """Copy what is no hole; the target is empty."""
+    size = min(size, os.fstat(source).st_size)
+    begin, end = next_data(source, 0, size)
+    while begin < size:
+        copied = os.copy_file_range(
+            source, target, min(CHUNK * 16, end - begin), offset_src=begin, offset_dst=begin
+        )
+        begin += copied
         if copied == 0:
-            os.ftruncate(target, size)
-            return
-        done += copied
+            break  # it was cut meanwhile
+        if begin >= end:
+            begin, end = next_data(source, begin, size)
+    os.ftruncate(target, size)
 
 
-def sync_and_hash(fd: int) -> Digest:
-    """Sync and hash an open scratch file. May block."""
+def sync_and_hash(fd: int, each: Each = lambda done: None) -> Digest:
+    """Sync and hash an open scratch file. May block.
+
+    Raises:
+        Exception: whatever `each` raises.
+    """
     os.fdatasync(fd)
-    return digest(fd)
+    return digest(fd, each)

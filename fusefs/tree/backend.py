@@ -94,9 +94,29 @@ class Publication(Protocol):
         """Do the long part (hashing). May block; touches only files; safe in any thread."""
         ...
 
-    def finish(self) -> None:
-        """Do the short part, on the backend's own thread. Harmless if others were faster."""
+    def finish(self) -> bool:
+        """Do the short part, on the backend's own thread. Harmless if others were faster.
+
+        Returns:
+            Whether that is all; if not, both parts are to be done once more.
+        """
         ...
+
+    def is_wanted(self) -> bool:
+        """Tell whether anybody has a use for it, on the backend's own thread."""
+        ...
+
+    def give_up(self) -> None:
+        """Let both parts end at once with nothing done; no byte is lost. From any thread."""
+        ...
+
+
+def publish(publication: Publication | None) -> None:
+    """Do all that the last close of a file left to do, if anything. May block."""
+    while publication is not None:
+        publication.prepare()
+        if publication.finish():
+            return
 
 
 class File(Protocol):

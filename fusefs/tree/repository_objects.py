@@ -25,7 +25,7 @@ from pygit2.enums import FileMode, ObjectType, Option
 
 from fusefs.forge.git_process import Limits, run
 from fusefs.forge.opening import open_repository
-from fusefs.forge.ref_locks import past_locks
+from fusefs.forge.ref_locks import is_full, past_locks
 from fusefs.tree.repository_errors import UnusableBranch, git_errors
 from fusefs.tree.repository_names import is_unusable
 
@@ -288,13 +288,21 @@ class RepositoryObjects:
         Args:
             working_copy: id of its top.
             commit: the commit.
+
+        Raises:
+            OSError: among others ENOSPC, at once.
         """
         name, target = f"{_PINS}{working_copy:x}/{commit.hex()}", pygit2.Oid(raw=commit)
-        past_locks(
-            Path(self.folder),
-            lambda: self.repository.references.create(name, target, force=True),
-            OSError,
-        )
+        try:
+            past_locks(
+                Path(self.folder),
+                lambda: self.repository.references.create(name, target, force=True),
+                OSError,
+            )
+        except OSError as error:
+            if is_full(error):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+            raise
 
     def pins(self) -> Iterator[tuple[int, bytes]]:
         """Yield what is pinned: working copies and commits."""

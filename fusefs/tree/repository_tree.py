@@ -22,7 +22,17 @@ from fusefs.store.kv import Reader, Writer
 from fusefs.store.nodes import Located
 from fusefs.store.records import SUBMODULE, Record, State, journal_hash
 from fusefs.store.working_copies import WorkingCopy
-from fusefs.tree.backend import PERSON, Actor, Change, Directory, Entry, File, Node, Owner
+from fusefs.tree.backend import (
+    PERSON,
+    Actor,
+    Change,
+    Directory,
+    Entry,
+    File,
+    Node,
+    Owner,
+    publish,
+)
 from fusefs.tree.repository_blobs import Blobs
 from fusefs.tree.repository_names import is_refused
 from fusefs.tree.repository_nodes import Folded, RepositoryNodes, is_folded
@@ -246,10 +256,7 @@ class RepositoryTree:
             try:
                 file.truncate(change.size)
             finally:
-                publication = file.close()
-                if publication is not None:
-                    publication.prepare()
-                    publication.finish()
+                publish(file.close())
         node = self._store.set_attributes(located.record.id, _without_size(change), actor)
         return node._replace(kind=Kind.MOUNT) if _id(node.key) == self.copy.top else node
 

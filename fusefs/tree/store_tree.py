@@ -35,6 +35,7 @@ from fusefs.tree.backend import (
     File,
     Node,
     Owner,
+    publish,
 )
 from fusefs.tree.store_files import StoreFile, to_node
 from fusefs.tree.store_names import (
@@ -298,10 +299,7 @@ class StoreTree:
         try:
             file.truncate(size)
         finally:
-            publication = file.release()
-            if publication is not None:
-                publication.prepare()
-                publication.finish()
+            publish(file.release())
 
     def get_xattr(self, key: Hashable, name: bytes) -> bytes:
         """Return an extended attribute."""

@@ -5,6 +5,7 @@ The instance's own tree is at the root; whatever is bound elsewhere covers what 
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Callable, Hashable, Set
@@ -23,6 +24,8 @@ from fusefs.tree.store_tree import StoreTree
 from fusefs.tree.unavailable import UnavailableTree
 
 _log = logging.getLogger(__name__)
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 STORE_TAG = b"store"
 """Tells identities of the instance's own nodes."""
@@ -183,24 +186,31 @@ class Tree:
         if below is not None and below.backend is not None:
             if isinstance(below.backend, UnavailableTree) and below.backend.may_be_back:
                 below.backend = self._open(below.path, below.spec)
-            return Spot(*self._root(below, below.backend), below)
+            return self._top_of(below.backend, below)
         return Spot(backend, tag, backend.lookup(key, name), below)
 
-    def _root(self, bound: Bound, backend: Backend) -> tuple[Backend, bytes, Node]:
-        """Return who answers for what is bound, its tag and its root.
+    def _top_of(self, backend: Backend, bound: Bound) -> Spot:
+        """Return the root of what is bound, and who answers for it.
 
         A repository in which no working copy can begin is unavailable, and nothing beside it is;
         one without its branch is not there at all.
         """
         try:
-            return backend, bound.tag, backend.root()
+            root = backend.root()
         except FileNotFoundError:
             raise
         except OSError as error:
             if not isinstance(bound.spec, MountSpec):
                 raise
-            backend = bound.backend = _unavailable(bound.path, bound.spec, error)
-            return backend, bound.tag, backend.root()
+            if error.errno in _NO_ROOM:
+                backend = UnavailableTree(render(bound.path), error)
+            else:
+                backend = bound.backend = _unavailable(bound.path, bound.spec, error)
+            root = backend.root()
+        tag = bound.tag
+        if isinstance(backend, UnavailableTree) and isinstance(bound.spec, MountSpec):
+            tag = b"unavailable\0" + b"/".join(bound.path)  # its one node is none of the store's
+        return Spot(backend, tag, root, bound)
 
     def resolve(self, path: Path) -> Spot:
         """Return the node at `path`, following no link.

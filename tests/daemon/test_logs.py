@@ -129,6 +129,25 @@ def test_a_failure_is_logged_with_its_traceback_on_one_line(world: World) -> Non
     assert "ZeroDivisionError" in line["traceback"]
 
 
+def test_a_line_that_cannot_be_written_is_dropped_without_a_word(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    try:
+        with Path("/dev/full").open("w") as full:
+            logs.set_up("s", "text", "info", full)
+            logging.getLogger("fusefs.test").warning("nobody hears it")
+            for handler in root.handlers:
+                handler.close()
+            with contextlib.suppress(OSError):
+                full.close()
+    finally:
+        root.handlers[:] = before
+        root.setLevel(level)
+    assert "Logging error" not in capfd.readouterr().err
+
+
 def markers() -> Iterator[bytes]:
     while True:
         yield b"MARK" + secrets.token_hex(12).encode()

@@ -21,7 +21,7 @@ from fusefs.contract.kinds import Kind
 from fusefs.session.committing import commit
 from fusefs.session.session import Session
 from fusefs.store.instance import Instance
-from fusefs.tree.backend import Change, Owner
+from fusefs.tree.backend import Change, Owner, publish
 from fusefs.tree.instance_care import check
 from fusefs.tree.repository_changes import Changed
 from tests.conftest import Cli, unmount
@@ -191,10 +191,7 @@ def edit_session(session: Session, step: Step) -> object:
                 file = view.create_file(parent, name, 0o644, owner)[2]
             if step.data:
                 file.write(step.number, step.data)
-            publication = file.close()
-            if publication is not None:
-                publication.prepare()
-                publication.finish()
+            publish(file.close())
         case "truncate":
             view.set_attributes(session.place(path), Change(size=step.number))
         case "unlink":

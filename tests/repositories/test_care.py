@@ -16,6 +16,7 @@ from fusefs.session.syncing import switch, sync, take_in
 from fusefs.store import orphans
 from fusefs.store.instance import Instance
 from fusefs.store.working_copies import all_working_copies
+from fusefs.tree.backend import publish
 from fusefs.tree.instance_backup import backup
 from fusefs.tree.instance_care import check, collect
 from fusefs.tree.instance_restore import restore
@@ -180,10 +181,7 @@ def test_a_file_that_is_closed_while_it_is_committed(
     changes = work.all_changes()
 
     def close() -> None:
-        publication = file.close()
-        if publication is not None:
-            publication.prepare()
-            publication.finish()
+        publish(file.close())
 
     if is_closed:
         close()

@@ -23,7 +23,7 @@ from fusefs.store.content import INLINE_MAX
 from fusefs.store.instance import Instance
 from fusefs.store.maintenance import collect
 from fusefs.store.trash_can import TrashCan
-from fusefs.tree.backend import Actor, Change, File, Owner
+from fusefs.tree.backend import Actor, Change, File, Owner, publish
 from fusefs.tree.store_tree import StoreTree
 
 ACTOR = Actor("tester")
@@ -49,10 +49,7 @@ def read_all(file: File) -> bytes:
 
 
 def close(file: File) -> None:
-    publication = file.close()
-    if publication is not None:
-        publication.prepare()
-        publication.finish()
+    publish(file.close())
 
 
 SIZES = [0, 1, INLINE_MAX - 1, INLINE_MAX, INLINE_MAX + 1, 3 * INLINE_MAX]
@@ -203,7 +200,8 @@ def test_a_hash_is_not_trusted_once_another_process_has_joined(tmp_path: Path) -
         publication.prepare()
         other.write(200_000, b"c" * 100_000)
         close(other)
-        publication.finish()
+        assert not publication.finish()
+        publish(publication)
         expected = b"a" * 100_000 + b"b" * 100_000 + b"c" * 100_000
         assert first.stat(key).sha256 == hashlib.sha256(expected).digest()
         assert check(one).problems == []

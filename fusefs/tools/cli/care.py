@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -232,12 +233,14 @@ def check_command(ctx: click.Context) -> None:
 
 
 @click.command("gc")
+@click.option("--parent", type=int, hidden=True, help="End once this process is not the parent.")
 @common_options
 @click.pass_obj
-def gc_command(options: Options) -> None:
+def gc_command(options: Options, parent: int | None) -> None:
     """Collect contents that nothing refers to any more. Safe while sessions are mounted.
 
-    Also drops trash past its bounds, and idempotency keys (--key) older than 30 days.
+    Also drops trash past its bounds, and idempotency keys (--key) older than 30 days. Ctrl-C
+    ends it at any time; nothing is lost, and the next one goes on.
 
     \b
     Example:
@@ -245,7 +248,13 @@ def gc_command(options: Options) -> None:
     """
     from fusefs.session.upkeep import collect
 
-    with open_instance(options) as instance, steps() as progress:
+    with open_instance(options) as instance, steps() as show:
+
+        def progress(step: str) -> None:
+            if parent is not None and os.getppid() != parent:
+                raise KeyboardInterrupt
+            show(step)
+
         report = collect(instance, progress=progress)
     if options.json:
         say_json(asdict(report))
