@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -149,3 +152,19 @@ def test_collecting_tells_how_far_it_is_and_can_be_cancelled(instance: Instance)
     assert collect(instance).published == 1
     assert tree.stat(key).sha256 is not None
     assert check(instance).problems == []
+
+
+def test_collecting_for_a_mount_ends_with_the_mount(tmp_path: Path) -> None:
+    folder = tmp_path / "i"
+    with Instance.init(folder) as instance:
+        _, _, publication = closing(StoreTree(instance), 40 * MIB)
+        publication.give_up()
+        publish(publication)
+    command = [sys.executable, "-m", "fusefs", "--instance", str(folder)]
+    command += ["--json", "gc", "--parent"]
+    dead, ours = (
+        subprocess.run([*command, str(pid)], check=False, capture_output=True, timeout=60)
+        for pid in (os.getppid(), os.getpid())
+    )
+    assert (dead.returncode, ours.returncode) == (130, 0)
+    assert json.loads(ours.stdout)["published"] == 1
