@@ -160,9 +160,8 @@ def test_collecting_for_a_mount_ends_with_the_mount(tmp_path: Path) -> None:
         _, _, publication = closing(StoreTree(instance), 40 * MIB)
         publication.give_up()
         publish(publication)
-    command = [
-        sys.executable, "-m", "fusefs", "--instance", str(folder), "--json", "gc", "--parent",
-    ]  # fmt: skip
+    command = [sys.executable, "-m", "fusefs", "--instance", str(folder)]
+    command += ["--json", "gc", "--parent"]
     dead, ours = (
         subprocess.run([*command, str(pid)], check=False, capture_output=True, timeout=60)
         for pid in (os.getppid(), os.getpid())
