@@ -97,13 +97,13 @@ def inspect(folder: Path) -> Condition:
     try:
         if not (folder / "data.mdb").exists():
             raise InstanceError(f"{folder} is not an instance.")
-        check_lock_file(folder)
         # Reading past the end would kill. What this adds to the file means nothing.
         if not complete(folder / "data.mdb"):
             raise InstanceError(f"{folder / 'data.mdb'} has been cut short.")
         looked = look(folder / "data.mdb")
         if looked.format is not None and (looked.format < FORMAT or looked.upgrading):
             raise InstanceError(f"{folder} has an older format: fusefs check upgrades it.")
+        check_lock_file(folder)
         return _inspect(folder)
     except OSError as error:
         raise InstanceError(f"Cannot look at {folder}: {error.strerror or error}.") from error

@@ -108,13 +108,13 @@ class Instance:
         folder = Path(folder).absolute()
         try:
             check_exists(folder)
-            check_lock_file(folder)
             if not complete(folder / "data.mdb"):
                 raise InstanceError(
                     f"{folder / 'data.mdb'} has been cut short: restore it from a backup."
                 )
             (folder / "run").mkdir(exist_ok=True)
             _bring_up(folder, progress)
+            check_lock_file(folder)
             instance = cls(folder, deferred=deferred)
             try:
                 instance._check_format()

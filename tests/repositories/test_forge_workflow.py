@@ -127,8 +127,7 @@ def test_from_branch_to_release(quick: Quick, mount: Mount, remote: Remote) -> N
         ("bob", "head", "into", "opened"),
         ("ada", "as", "head", "into", "merged"),
         ("bob", "as", "head", "into", "merged"),
-        ("ada", "at", "tag"),
-        ("ada", "release"),
+        *[("ada", "at", "tag"), ("ada", "release")] * 2,
     ]
     assert recorded[5]["detail"]["as"] == remote.tip()
     assert "(merged #2, as " in quick("log").out
