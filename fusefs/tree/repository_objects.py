@@ -316,9 +316,13 @@ class RepositoryObjects:
     @git_errors()
     def unpin(self, working_copy: int, commit: bytes) -> None:
         """Let go of a commit."""
-        name = f"{_PINS}{working_copy:x}/{commit.hex()}"
-        if name in self.repository.references:
-            self.repository.references.delete(name)
+        name, references = f"{_PINS}{working_copy:x}/{commit.hex()}", self.repository.references
+
+        def delete() -> None:
+            if name in references:
+                references.delete(name)
+
+        past_locks(Path(self.folder), delete, OSError)
 
     @git_errors()
     def branch(self, name: str) -> bytes:

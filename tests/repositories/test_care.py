@@ -231,6 +231,21 @@ def test_locks_of_refs_that_are_nobodys_go(instance: Instance, session: Session)
     assert [lock.exists() for lock in (ours, dead, alive)] == [True, False, True]
 
 
+def test_a_lock_that_is_nobodys_is_in_the_way_of_no_pin(
+    instance: Instance, session: Session
+) -> None:
+    objects = repository(session).tree.objects
+    [(top, commit), *_] = objects.pins()
+    lock = clone_of(instance) / f"refs/fusefs/work/{top:x}/{commit.hex()}.lock"
+    for change in (objects.unpin, objects.pin):
+        lock.parent.mkdir(exist_ok=True)
+        lock.touch()
+        os.utime(lock, (1, 1))
+        change(top, commit)
+        assert not lock.exists()
+    assert (top, commit) in objects.pins()
+
+
 def test_what_a_killed_merge_left_goes_after_a_day(instance: Instance, session: Session) -> None:
     clone = clone_of(instance)
     old, new = clone / "tmp_merge_old", clone / "tmp_merge_new"
