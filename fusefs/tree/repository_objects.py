@@ -292,13 +292,8 @@ class RepositoryObjects:
         Raises:
             OSError: among others ENOSPC, at once.
         """
-        name, target = f"{_PINS}{working_copy:x}/{commit.hex()}", pygit2.Oid(raw=commit)
         try:
-            past_locks(
-                Path(self.folder),
-                lambda: self.repository.references.create(name, target, force=True),
-                OSError,
-            )
+            self.set_ref(f"{_PINS}{working_copy:x}/{commit.hex()}", commit)
         except OSError as error:
             if is_full(error):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
@@ -316,7 +311,24 @@ class RepositoryObjects:
     @git_errors()
     def unpin(self, working_copy: int, commit: bytes) -> None:
         """Let go of a commit."""
-        name, references = f"{_PINS}{working_copy:x}/{commit.hex()}", self.repository.references
+        self.drop_ref(f"{_PINS}{working_copy:x}/{commit.hex()}")
+
+    def set_ref(self, name: str, oid: bytes) -> None:
+        """Have a ref of the clone's own point at an object, past locks of dead processes.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        create, target = self.repository.references.create, pygit2.Oid(raw=oid)
+        past_locks(Path(self.folder), lambda: create(name, target, force=True), OSError)
+
+    def drop_ref(self, name: str) -> None:
+        """Remove a ref of the clone's own, if it is there, past locks of dead processes.
+
+        Raises:
+            OSError: it cannot be removed.
+        """
+        references = self.repository.references
 
         def delete() -> None:
             if name in references:

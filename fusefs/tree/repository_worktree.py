@@ -67,10 +67,11 @@ class RepositoryWorktree:
             empty = self._repository.odb.write(ObjectType.TREE, b"")
             who = pygit2.Signature("fusefs", "fusefs@localhost")
             commit = self._repository.create_commit(None, who, who, "empty\n", empty, [])
-            branch = self._repository.references.create(name, commit, force=True)
+            self._objects.set_ref(name, commit.raw)
+            branch = self._repository.references[name]
             with trusting(ours=True):
                 self._repository.add_worktree(self._name, os.fspath(self.folder), branch)
-        self._repository.references.create(name, pygit2.Oid(raw=base), force=True)
+        self._objects.set_ref(name, base)
 
     @git_errors("the git worktree cannot be used")
     def materialise(self, tree: bytes, base: bytes) -> None:
@@ -81,14 +82,15 @@ class RepositoryWorktree:
         """
         worktree = open_repository(self.folder, ours=True)
         # A run that is cut off leaves no note, so the next one starts over.
-        if self._note in self._repository.references:
-            self._repository.references.delete(self._note)
+        if self._note not in self._repository.references:
+            Path(worktree.path, "index.lock").unlink(missing_ok=True)  # it may have left this
+        self._objects.drop_ref(self._note)
         files = worktree[pygit2.Oid(raw=tree)]
         with git_errors("git cannot write all files"):
             worktree.checkout_tree(files, strategy=_EXACTLY)  # type: ignore[no-untyped-call]
         worktree.index.read_tree(pygit2.Oid(raw=self._objects.tree_of(base)))
         worktree.index.write()
-        self._repository.references.create(self._note, pygit2.Oid(raw=tree))
+        self._objects.set_ref(self._note, tree)
 
     @git_errors("the git worktree cannot be used")
     def has_changes(self) -> bool:
@@ -108,8 +110,7 @@ class RepositoryWorktree:
         if self._name in self._repository.list_worktrees():
             self._repository.lookup_worktree(self._name).prune(True)
         for name in (f"refs/heads/{self.branch}", self._note):
-            if name in self._repository.references:
-                self._repository.references.delete(name)
+            self._objects.drop_ref(name)
 
     @property
     def _name(self) -> str:

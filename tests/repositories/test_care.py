@@ -13,6 +13,7 @@ import pytest
 from fusefs.session.committing import commit, prepare, send
 from fusefs.session.session import Session
 from fusefs.session.syncing import switch, sync, take_in
+from fusefs.session.worktree import worktree
 from fusefs.store import orphans
 from fusefs.store.instance import Instance
 from fusefs.store.working_copies import all_working_copies
@@ -244,6 +245,26 @@ def test_a_lock_that_is_nobodys_is_in_the_way_of_no_pin(
         change(top, commit)
         assert not lock.exists()
     assert (top, commit) in objects.pins()
+
+
+def test_no_lock_that_is_nobodys_is_in_the_way_of_a_worktree(
+    instance: Instance, session: Session
+) -> None:
+    clone, name = clone_of(instance), session.spec.name
+    made = worktree(repository(session), materialise=True)
+    branch, note = (clone / f"refs/{where}/{name}" for where in ("heads/fusefs", "fusefs/worktree"))
+    # Killed while it wrote the files: the note is gone, the locks are there.
+    note.unlink()
+    locks = [branch.with_suffix(".lock"), note.with_suffix(".lock")]
+    for lock in locks:
+        lock.touch()
+        os.utime(lock, (1, 1))
+    (clone / "worktrees" / name / "index.lock").touch()
+    session.write("/proj/d/b", b"again\n")
+    assert worktree(repository(session), materialise=True).folder == made.folder
+    assert (made.folder / "d/b").read_bytes() == b"again\n"
+    assert note.exists()
+    assert not any(lock.exists() for lock in locks)
 
 
 def test_what_a_killed_merge_left_goes_after_a_day(instance: Instance, session: Session) -> None:
