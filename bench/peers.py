@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -124,7 +125,7 @@ class Plain(Peer):
     about = "a directory of the host file system"
 
 
-class Mounted(Peer):
+class Mounted(Peer, ABC):
     """A file system with a process that serves it."""
 
     # Its own process group: Ctrl-C is for this program, which then unmounts in good order.
@@ -139,9 +140,9 @@ class Mounted(Peer):
     def top(self) -> Path:
         return self.mountpoint
 
+    @abstractmethod
     def command(self) -> Sequence[str | Path]:
         """Return the command that serves in the foreground."""
-        raise NotImplementedError
 
     @property
     def pid(self) -> int:

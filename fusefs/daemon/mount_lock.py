@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from fusefs.daemon.mountpoint import MountError
+from fusefs.store.flocks import try_lock
 
 _PAUSE = 0.01
 
@@ -41,13 +42,9 @@ class MountLock:
         self._path = run / _name(served.mountpoint)
         while True:
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not try_lock(self._fd):
                 os.close(self._fd)
-                raise MountError(
-                    f"{served.mountpoint} is served by another process already."
-                ) from None
+                raise MountError(f"{served.mountpoint} is served by another process already.")
             if _is_file(self._fd, self._path):
                 break
             os.close(self._fd)  # its last holder has just removed it
@@ -84,12 +81,7 @@ def dead_lock(path: Path) -> Held | None:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        return None
-    if not _is_file(fd, path):
+    if not (try_lock(fd) and _is_file(fd, path)):
         os.close(fd)
         return None
     return Held(path, fd)
@@ -148,9 +140,7 @@ def wait(fd: int, seconds: float) -> bool:
 
 
 def _is_locked(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not try_lock(fd, shared=True):
         return True
     fcntl.flock(fd, fcntl.LOCK_UN)
     return False

@@ -6,7 +6,6 @@ this process must not have the instance open.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import struct
@@ -19,6 +18,7 @@ from pathlib import Path
 import lmdb
 
 from fusefs.store import bell, keys, life, orphans, redo
+from fusefs.store.flocks import try_lock
 from fusefs.store.instance import FORMAT, InstanceError, check_format, check_lock_file
 from fusefs.store.kv import Reader, after_prefix
 from fusefs.store.lmdb_file import complete
@@ -198,15 +198,11 @@ def _writer_lock(path: Path) -> Iterator[bool]:
 
 def _wait_for_lock(fd: int) -> bool:
     give_up = time.monotonic() + PATIENCE
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > give_up:
-                return False
-            time.sleep(_PAUSE)
-        else:
-            return True
+    while not try_lock(fd):
+        if time.monotonic() > give_up:
+            return False
+        time.sleep(_PAUSE)
+    return True
 
 
 def _flock_holder(path: Path) -> int:
@@ -284,11 +280,6 @@ def _size_if_unused(path: Path) -> int | None:
     except FileNotFoundError:
         return None
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.fstat(fd).st_size
-    except OSError as error:
-        if error.errno != errno.EWOULDBLOCK:
-            raise
-        return None
+        return os.fstat(fd).st_size if try_lock(fd) else None
     finally:
         os.close(fd)

@@ -8,6 +8,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from fusefs.store.flocks import try_lock
+
 
 def name(process: int) -> str:
     """Return the name of a process's lock file."""
@@ -38,9 +40,6 @@ def _is_locked(file: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not try_lock(fd)
     finally:
         os.close(fd)
-    return False

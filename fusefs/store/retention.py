@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fusefs.store.flocks import try_lock
+
 
 @contextmanager
 def retained(folder: Path) -> Iterator[None]:
@@ -34,12 +36,9 @@ def is_retained(folder: Path) -> bool:
     """
     fd = _open(folder)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not try_lock(fd)
     finally:
         os.close(fd)
-    return False
 
 
 def _open(folder: Path) -> int:

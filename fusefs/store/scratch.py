@@ -20,6 +20,7 @@ from typing import NamedTuple
 from fusefs.store import keys
 from fusefs.store.blocks import Digest, Each, digest
 from fusefs.store.content import CHUNK
+from fusefs.store.flocks import try_lock
 from fusefs.store.kv import Reader, Writer, after_prefix
 from fusefs.store.sparse import next_data
 
@@ -74,11 +75,7 @@ class Scratch:
 
     def try_own(self) -> bool:
         """Try to become the only user; on failure this process is no user any more."""
-        try:
-            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+        return try_lock(self.fd)
 
     def share(self) -> None:
         """Let others join again, after `try_own`; this process stays a user."""

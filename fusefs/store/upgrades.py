@@ -29,6 +29,7 @@ from pathlib import Path
 import lmdb
 
 from fusefs.store import blocks, keys, life
+from fusefs.store.flocks import try_lock
 from fusefs.store.lmdb_meta import look, page_damages
 from fusefs.store.redo import RedoLog
 from fusefs.store.seal import Damaged, seal
@@ -98,9 +99,7 @@ def alone(folder: Path, progress: Progress) -> Iterator[None]:
     """
     fd = os.open(folder / "upgrade.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(fd):
             progress(f"Another process upgrades or mends {folder}; waiting for it.")
             fcntl.flock(fd, fcntl.LOCK_EX)
         _check_unused(folder)

@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fusefs.store.flocks import try_lock
+
 _FIRST_PAUSE = 0.0002
 _LONGEST_PAUSE = 0.003
 _ID_BYTES = 8
@@ -65,8 +67,8 @@ class WriterLock:
 
     def try_acquire(self) -> bool:
         """Take the lock if it is free and nobody waits for it; never waits."""
-        if not self.held and not self._waiting and _try_lock(self._gate):
-            if _try_lock(self._fd):
+        if not self.held and not self._waiting and try_lock(self._gate):
+            if try_lock(self._fd):
                 self._take()
             _unlock(self._gate)
         return self.held
@@ -90,7 +92,7 @@ class WriterLock:
             self.end_waiting()
             return
         with self._next(give_up):
-            if not _try_lock(self._fd):
+            if not try_lock(self._fd):
                 self._hurry()
                 if not _poll_lock(self._fd, give_up):
                     raise _too_late()
@@ -106,7 +108,7 @@ class WriterLock:
     def wait(self) -> None:
         """Get the lock, however long it takes. For a thread of its own."""
         with self._next(math.inf):
-            if not _try_lock(self._fd):
+            if not try_lock(self._fd):
                 self._hurry()
                 fcntl.flock(self._fd, fcntl.LOCK_EX)
             self._granted.set()
@@ -148,14 +150,6 @@ def _open(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
-def _try_lock(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _unlock(fd: int) -> None:
     fcntl.flock(fd, fcntl.LOCK_UN)
 
@@ -163,7 +157,7 @@ def _unlock(fd: int) -> None:
 def _poll_lock(fd: int, give_up: float) -> bool:
     """Try to take a lock until `give_up`; tell whether it was had."""
     pause = _FIRST_PAUSE
-    while not _try_lock(fd):
+    while not try_lock(fd):
         if time.monotonic() > give_up:
             return False
         time.sleep(pause)

@@ -174,10 +174,6 @@ class SessionFace:
         except Exception as error:  # noqa: BLE001 - a finding to be reported, with the others
             return Answer(error=f"{type(error).__name__} was raised: {error}")
 
-    def commit(self, path: str) -> None:
-        """Commit what is staged at or below a path; of a face that has repositories."""
-        raise NotImplementedError
-
     def _do(self, op: str, fields: Mapping[str, object]) -> object:
         session, path = self._session, str(fields.get("path", ""))
         match op:
@@ -200,8 +196,6 @@ class SessionFace:
                 session.symlink(path, str(fields["target"]))
             case "format":
                 return _format(fields)
-            case "commit":
-                self.commit(path)
             case _:
                 raise ValueError(f"unknown operation {op!r}")
         return None

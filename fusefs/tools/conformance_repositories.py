@@ -29,10 +29,12 @@ class RepositoryFace(SessionFace):
         super().__init__(session)
         self._working = session
 
-    def commit(self, path: str) -> None:
-        """Commit what is staged at or below a path."""
-        found = Repository(self._working, path, outside=NothingToCommit)
+    def _do(self, op: str, fields: Mapping[str, object]) -> object:
+        if op != "commit":
+            return super()._do(op, fields)
+        found = Repository(self._working, str(fields.get("path", "")), outside=NothingToCommit)
         commit(found, "vectors", [found.path])
+        return None
 
 
 def mount_all(tree: Tree, instance: Instance, folder: Path) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from fusefs.store.content import sync_folder
+from fusefs.store.flocks import try_lock
 from fusefs.store.instance import InstanceError
 from fusefs.tree import host_calls
 from fusefs.tree.host_copy import remove_entry
@@ -109,12 +109,11 @@ def locked(folder: Path, *, shared: bool = False) -> Iterator[int]:
     """
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        if not try_lock(fd, shared=shared):
+            raise InstanceError(
+                f"{folder} is used by another backup or restore: wait until it has ended."
+            )
         yield fd
-    except BlockingIOError:
-        raise InstanceError(
-            f"{folder} is used by another backup or restore: wait until it has ended."
-        ) from None
     finally:
         os.close(fd)
 

@@ -26,7 +26,8 @@ from fusefs.session.syncing import sync
 from fusefs.store.instance import Instance
 from fusefs.tree.instance_care import check
 from tests.daemon.conftest import until
-from tests.mount.killing import Found, Node
+from tests.mount.killing import Found
+from tests.mount.writing import Node
 from tests.repositories.place import (
     add_mount,
     add_session,

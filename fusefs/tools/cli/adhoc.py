@@ -18,6 +18,7 @@ from pathlib import Path
 from fusefs.contract.paths import resolve
 from fusefs.contract.sessions import OPERATOR, SessionSpec
 from fusefs.session.binding import bind
+from fusefs.store.flocks import try_lock
 from fusefs.store.instance import Instance
 from fusefs.tools.cli.binds import parse_bind
 
@@ -72,9 +73,7 @@ def _sweep(base: Path) -> None:
         except OSError:
             continue  # another sweeper was faster
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-        except BlockingIOError:
-            pass
+            if try_lock(lock):
+                shutil.rmtree(folder, ignore_errors=True)
         finally:
             os.close(lock)
