@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -34,8 +35,11 @@ class ModelFace(SessionFace):
         super().__init__(session)
         self._model = session
 
-    def commit(self, path: str) -> None:
-        self._model.commit(path)
+    def _do(self, op: str, fields: Mapping[str, object]) -> object:
+        if op != "commit":
+            return super()._do(op, fields)
+        self._model.commit(str(fields.get("path", "")))
+        return None
 
 
 def test_names_of_scenarios_are_unique() -> None:
