@@ -251,12 +251,13 @@ class Coherence:
 
     def _below_bound(self, top: Place) -> None:
         """Drop what the kernel knows at and below a place that was or is bound."""
-        for inode in self._inodes:
-            if inode.place.is_at_or_below(top):
-                self._notifier.content(inode.number)
-                parent = self._inodes.at(inode.place.parent)
-                if parent is not None:
-                    self._notifier.entry(parent.number, inode.place.name)
+        below = [inode for inode in self._inodes if inode.place.is_at_or_below(top)]
+        for inode in reversed(below):
+            self._notifier.content(inode.number)
+        for inode in below:
+            parent = self._inodes.at(inode.place.parent)
+            if parent is not None:
+                self._notifier.entry(parent.number, inode.place.name)
 
     # Rules.
 
@@ -271,11 +272,17 @@ class Coherence:
                 self._notifier.entry(ROOT_INODE, name)
             self._inodes.absent_at_top.clear()
         change = _RulesChange(before, self._tree.rules)
-        for inode in self._inodes:
-            old, new = change.at(inode.place)
-            if old is new:
-                continue
+        changed = [
+            (inode, old, new)
+            for inode in self._inodes
+            for old, new in (change.at(inode.place),)
+            if old is not new
+        ]
+        # Cached bytes first, and what is below (it came to be known later) before what is above:
+        # they are what this kernel would still show of what is refused by now.
+        for inode, _, _ in reversed(changed):
             self._notifier.content(inode.number)
+        for inode, old, new in changed:
             if old.visible != new.visible or old.passage != new.passage:
                 parent = self._inodes.at(inode.place.parent)
                 if parent is not None:

@@ -6,6 +6,7 @@ import errno
 import mmap
 import os
 import signal
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -247,6 +248,14 @@ def test_passages_may_answer_enoent(world: World) -> None:
     assert (view / "shut" / "deep" / "room" / "k").read_bytes() == b"k"
 
 
+def lacks_permission(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except PermissionError:
+        return True
+    return False
+
+
 def test_a_grant_that_is_taken_away(world: World) -> None:
     make_tree(world)
     view = world.mount("narrow", NARROW).point
@@ -258,6 +267,8 @@ def test_a_grant_that_is_taken_away(world: World) -> None:
         file.write(b"before")
         world.define("narrow", {(b"shut",): Level.RO})
         until(lambda: number_of(view / "open" / "f") == errno.EACCES)
+        # Of bytes that it keeps the kernel is told by a thread, some milliseconds later.
+        until(lambda: lacks_permission(partial(os.pread, file.fileno(), 10, 0)))
         for call in (
             lambda: os.pread(file.fileno(), 10, 0),
             lambda: os.pwrite(file.fileno(), b"after", 0),
