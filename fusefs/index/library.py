@@ -1,0 +1,178 @@
+"""The indexes of an instance: the one that answers, and the one that is to take its place.
+
+::
+
+    index/state.json     which is which
+    index/settings.json  what model makes them
+    index/paused         nothing is made while this is there
+    index/NAME/          one index (`fusefs.index.index`)
+
+An index made by another model, or by an older program, answers until the new one is complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fusefs.index import terms
+from fusefs.index.index import Index
+from fusefs.index.model import Model
+
+FORMAT = 1
+"""Grows when what is in an index changes."""
+
+
+class Library:
+    """The indexes of one instance. For one thread.
+
+    Attributes:
+        folder: where they are.
+    """
+
+    def __init__(self, instance_folder: Path) -> None:
+        """Know of the indexes of the instance in a folder; nothing is opened yet."""
+        self.folder = instance_folder / "index"
+        self._opened: dict[str, Index] = {}
+
+    def close(self) -> None:
+        """Close what is open."""
+        for index in self._opened.values():
+            index.close()
+        self._opened.clear()
+
+    # Which is which.
+
+    def answering(self, model: Model) -> Index:
+        """Return the index that answers, a new one for `model` if there is none yet."""
+        state = self._state()
+        if state.get("answers") is None:
+            self._change("answers", model, only_if_missing=True)
+            state = self._state()
+        return self._open(state["answers"])
+
+    def wanted(self, model: Model) -> Index:
+        """Return the index that is to be kept complete: the one for `model`, which is made if
+        need be and answers once it is (see `take_over`)."""
+        answering = self.answering(model)
+        if answering.made_by.get("by") == made_by(model):
+            return answering
+        state = self._state()
+        if state.get("next") is not None:
+            found = self._open(state["next"])
+            if found.made_by.get("by") == made_by(model):
+                return found
+        self._change("next", model)
+        return self._open(self._state()["next"])
+
+    def take_over(self, index: Index) -> None:
+        """Let `index`, which is complete, answer from now on; the one before it is removed."""
+        with self._locked():
+            state = self._state()
+            if state.get("next") == index.folder.name:
+                old = state["answers"]
+                self._write_state({"answers": index.folder.name})
+                self._remove(old)
+
+    def rebuild(self, model: Model) -> None:
+        """Begin an index anew; the present one answers until that is complete."""
+        self.answering(model)
+        self._change("next", model)
+        with self._locked():
+            # By this mark the present one is no model's any more.
+            state = self._state()
+            self._open(state["answers"]).made_by = {"by": ""}
+
+    def sweep(self) -> None:
+        """Remove indexes that are no more."""
+        with self._locked():
+            state = self._state()
+            for folder in self.folder.iterdir():
+                if folder.is_dir() and folder.name not in state.values():
+                    self._remove(folder.name)
+
+    def _open(self, name: str) -> Index:
+        index = self._opened.get(name)
+        if index is None:
+            known = self._state()
+            for other in [n for n in self._opened if n not in known.values()]:
+                self._opened.pop(other).close()
+            dimensions = json.loads((self.folder / name / "about.json").read_text())["dimensions"]
+            index = self._opened[name] = Index(self.folder / name, dimensions=dimensions)
+        return index
+
+    def _change(self, role: str, model: Model, *, only_if_missing: bool = False) -> None:
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        with self._locked():
+            state = self._state()
+            if only_if_missing and state.get(role) is not None:
+                return
+            name = secrets.token_hex(8)
+            (self.folder / name).mkdir(mode=0o700)
+            about = self.folder / name / "about.json"
+            about.write_text(json.dumps({"dimensions": model.dimensions}))
+            index = self._opened[name] = Index(self.folder / name, dimensions=model.dimensions)
+            index.made_by = {"by": made_by(model)}
+            old = state.get(role)
+            self._write_state({**state, role: name})
+            if old is not None:
+                self._remove(old)
+
+    def _remove(self, name: str) -> None:
+        if name in self._opened:
+            self._opened.pop(name).close()
+        shutil.rmtree(self.folder / name, ignore_errors=True)
+
+    def _state(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads((self.folder / "state.json").read_text())
+        except (FileNotFoundError, ValueError):
+            return {}
+        return found
+
+    def _write_state(self, state: dict[str, Any]) -> None:
+        beside = self.folder / "state.json.new"
+        beside.write_text(json.dumps(state))
+        beside.replace(self.folder / "state.json")
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        fd = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+    # Pausing.
+
+    @property
+    def is_paused(self) -> bool:
+        """Nothing is to be made in the background."""
+        return (self.folder / "paused").exists()
+
+    def pause(self) -> None:
+        """Make nothing in the background until `resume`."""
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        (self.folder / "paused").touch()
+
+    def resume(self) -> None:
+        """Go on."""
+        with contextlib.suppress(FileNotFoundError):
+            (self.folder / "paused").unlink()
+
+
+def made_by(model: Model) -> str:
+    """Return what tells an index by this program and `model` from one by others."""
+    parts = json.dumps([FORMAT, terms.VERSION, model.identity])
+    return hashlib.sha256(parts.encode()).hexdigest()
