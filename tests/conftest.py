@@ -27,6 +27,9 @@ hypothesis.settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     hypothesis.settings.load_profile("ci")
 
+# No index is made beside tests that are about something else.
+os.environ["FUSEFS_INDEX"] = "off"
+
 TIMEOUT = 60
 """Seconds after which a command counts as hung."""
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fusefs.index import bm25, layout, lease
+from fusefs.index import bm25, layout
 from fusefs.index.batch import Batch, Content, Cutter, Why
 from fusefs.index.segments import Table, to_unite
 from fusefs.index.snapshot import Snapshot, Visible
@@ -206,35 +206,14 @@ class Index:
 
     # Vectors.
 
-    def take_lease(self, process: int, alive: set[int]) -> bool:
-        """Become the one process that makes vectors, if there is no other (see `lease.take`)."""
-        with self._kv.write() as txn:
-            return lease.take(txn, process, alive)
+    def put_vectors(self, owned: Sequence[Owned]) -> None:
+        """Add vectors of documents, durably.
 
-    def give_lease_back(self, process: int) -> None:
-        """Let others make vectors."""
-        with self._kv.write() as txn:
-            lease.give_back(txn, process)
-
-    def lease_holder(self) -> int | None:
-        """Return the process that makes vectors, if any says so."""
-        with self._kv.read() as txn:
-            held = lease.holder(txn)
-        return None if held is None else held[0]
-
-    def put_vectors(self, owned: Sequence[Owned], process: int) -> None:
-        """Add the vectors of documents, durably, and say that the lease's holder lives.
-
-        Args:
-            owned: those of documents that have some already, or are gone, are left out.
-            process: who holds the lease.
-
-        Raises:
-            LeaseLost: another process makes them now; nothing was added.
+        Only those that continue what a document has; others are left out, and those of documents
+        that are gone.
         """
         assert self._vectors is not None
         with self._kv.write() as txn:
-            lease.keep(txn, process)
             at = layout.counters(txn)
             row = at.rows
             for one in owned:

@@ -3,45 +3,36 @@
 ::
 
     index/state.json     which is which
-    index/settings.json  what model makes them
-    index/paused         nothing is made while this is there
     index/NAME/          one index (`fusefs.index.index`)
 
-An index made by another model, or by an older program, answers until the new one is complete.
+beside what `fusefs.index.upkeep` keeps. An index made by another model, or by an older program,
+answers until the new one is complete.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import json
-import os
 import secrets
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from fusefs.index import terms
 from fusefs.index.index import Index
 from fusefs.index.model import Model
+from fusefs.index.upkeep import Upkeep, read_json, write_json
 
 FORMAT = 1
 """Grows when what is in an index changes."""
 
 
-class Library:
-    """The indexes of one instance. For one thread.
-
-    Attributes:
-        folder: where they are.
-    """
+class Library(Upkeep):
+    """The indexes of one instance. For one thread."""
 
     def __init__(self, instance_folder: Path) -> None:
         """Know of the indexes of the instance in a folder; nothing is opened yet."""
-        self.folder = instance_folder / "index"
+        super().__init__(instance_folder)
         self._opened: dict[str, Index] = {}
 
     def close(self) -> None:
@@ -64,19 +55,23 @@ class Library:
         """Return the index that is to be kept complete: the one for `model`, which is made if
         need be and answers once it is (see `take_over`)."""
         answering = self.answering(model)
-        if answering.made_by.get("by") == made_by(model):
+        following = self._state().get("next")
+        if following is not None:
+            index = self._open(following)
+            if index.made_by.get("by") == made_by(model):
+                return index
+        elif answering.made_by.get("by") == made_by(model):
             return answering
-        state = self._state()
-        if state.get("next") is not None:
-            found = self._open(state["next"])
-            if found.made_by.get("by") == made_by(model):
-                return found
         self._change("next", model)
         return self._open(self._state()["next"])
 
+    def all(self) -> list[Index]:
+        """Return all indexes."""
+        return [self._open(name) for name in self._state().values()]
+
     def take_over(self, index: Index) -> None:
         """Let `index`, which is complete, answer from now on; the one before it is removed."""
-        with self._locked():
+        with self.locked():
             state = self._state()
             if state.get("next") == index.folder.name:
                 old = state["answers"]
@@ -87,18 +82,6 @@ class Library:
         """Begin an index anew; the present one answers until that is complete."""
         self.answering(model)
         self._change("next", model)
-        with self._locked():
-            # By this mark the present one is no model's any more.
-            state = self._state()
-            self._open(state["answers"]).made_by = {"by": ""}
-
-    def sweep(self) -> None:
-        """Remove indexes that are no more."""
-        with self._locked():
-            state = self._state()
-            for folder in self.folder.iterdir():
-                if folder.is_dir() and folder.name not in state.values():
-                    self._remove(folder.name)
 
     def _open(self, name: str) -> Index:
         index = self._opened.get(name)
@@ -112,7 +95,7 @@ class Library:
 
     def _change(self, role: str, model: Model, *, only_if_missing: bool = False) -> None:
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        with self._locked():
+        with self.locked():
             state = self._state()
             if only_if_missing and state.get(role) is not None:
                 return
@@ -123,6 +106,7 @@ class Library:
             index = self._opened[name] = Index(self.folder / name, dimensions=model.dimensions)
             index.made_by = {"by": made_by(model)}
             old = state.get(role)
+            (self.folder / "complete").unlink(missing_ok=True)
             self._write_state({**state, role: name})
             if old is not None:
                 self._remove(old)
@@ -132,44 +116,11 @@ class Library:
             self._opened.pop(name).close()
         shutil.rmtree(self.folder / name, ignore_errors=True)
 
-    def _state(self) -> dict[str, Any]:
-        try:
-            found: dict[str, Any] = json.loads((self.folder / "state.json").read_text())
-        except (FileNotFoundError, ValueError):
-            return {}
-        return found
+    def _state(self) -> dict[str, str]:
+        return read_json(self.folder / "state.json")
 
-    def _write_state(self, state: dict[str, Any]) -> None:
-        beside = self.folder / "state.json.new"
-        beside.write_text(json.dumps(state))
-        beside.replace(self.folder / "state.json")
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        self.folder.mkdir(mode=0o700, exist_ok=True)
-        fd = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(fd)
-
-    # Pausing.
-
-    @property
-    def is_paused(self) -> bool:
-        """Nothing is to be made in the background."""
-        return (self.folder / "paused").exists()
-
-    def pause(self) -> None:
-        """Make nothing in the background until `resume`."""
-        self.folder.mkdir(mode=0o700, exist_ok=True)
-        (self.folder / "paused").touch()
-
-    def resume(self) -> None:
-        """Go on."""
-        with contextlib.suppress(FileNotFoundError):
-            (self.folder / "paused").unlink()
+    def _write_state(self, state: Mapping[str, str]) -> None:
+        write_json(self.folder / "state.json", state)
 
 
 def made_by(model: Model) -> str:

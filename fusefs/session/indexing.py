@@ -17,7 +17,6 @@ from fusefs.contract.paths import Path
 from fusefs.contract.sessions import OPERATOR
 from fusefs.index.batch import Content, Why, text_of
 from fusefs.index.index import Index, Lacking
-from fusefs.index.lease import LeaseLost
 from fusefs.index.library import Library
 from fusefs.index.model import Model
 from fusefs.index.vectors import Owned
@@ -127,7 +126,6 @@ class Indexer:
         self.everything = Everything(instance)
         self.added = 0
         self._at: tuple[Index, int] | None = None
-        self._has_lease = False
         self._queue = _Queue()
 
     def refresh(self) -> Index:
@@ -137,7 +135,6 @@ class Indexer:
         at = (index, index.counters.dropped)
         if at != self._at:
             self._at = at
-            self._has_lease = False
             self._queue = _Queue()
             for viewer in self.everything.viewers:
                 viewer.known = KnownContents()
@@ -164,7 +161,11 @@ class Indexer:
     # Words.
 
     def add_words(self, may_go_on: Callable[[], bool]) -> bool:
-        """Index all words that are not yet; tell whether all are."""
+        """Index all words that are not yet; tell whether all are.
+
+        Raises:
+            LeaseLost: another process makes the index complete.
+        """
         index = self.refresh()
         for viewer in self.everything.viewers:
             pending = viewer.known.follow(viewer.catalogue, index)
@@ -178,6 +179,7 @@ class Indexer:
         self, index: Index, batch: Sequence[Content], may_go_on: Callable[[], bool]
     ) -> bool:
         while may_go_on():
+            self._library.lease.beat(self._instance.process)
             with index.adding() as ours:
                 if ours:
                     index.add(batch, self._model.cut)
@@ -199,25 +201,20 @@ class Indexer:
         index = self.refresh()
         if not self._model.dimensions:
             return 0
-        if not self._has_lease:
-            if not index.take_lease(self._instance.process, self._instance.live_processes()):
-                raise LeaseLost
-            self._has_lease = True
         jobs = self._next_jobs(index)
         if not jobs:
             return 0
         pieces = sum(len(job.pieces) for job in jobs)
         found = self._model.embed([job.pieces for job in jobs])
-        index.put_vectors(
-            [
-                Owned(
-                    job.document, job.begin, job.begin + len(job.pieces),
-                    [job.begin + ordinal for ordinal in one.ordinals], one.vectors,
-                )
-                for job, one in zip(jobs, found, strict=True)
-            ],
-            self._instance.process,
-        )  # fmt: skip
+        owned = [
+            Owned(
+                job.document, job.begin, job.begin + len(job.pieces),
+                [job.begin + ordinal for ordinal in one.ordinals], one.vectors,
+            )
+            for job, one in zip(jobs, found, strict=True)
+        ]  # fmt: skip
+        with self._library.lease.held(self._instance.process):
+            index.put_vectors(owned)
         self.added += pieces
         return pieces
 
@@ -252,10 +249,13 @@ class Indexer:
                     return text_of(data)
         return None
 
+    def take(self) -> bool:
+        """Become the one process that makes the index complete, if there is no other."""
+        return self._library.lease.take(self._instance.process, self._instance.live_processes())
+
     def give_back(self) -> None:
-        """Let another process make the vectors."""
-        self._has_lease = False
-        self._library.wanted(self._model).give_lease_back(self._instance.process)
+        """Let another process make it complete."""
+        self._library.lease.give_back(self._instance.process)
 
     def finish(self) -> None:
         """Let the index answer, now that it is complete."""
@@ -263,9 +263,13 @@ class Indexer:
 
     def forget(self) -> int:
         """Drop what nobody sees any more; return how many contents."""
-        index = self.refresh()
-        with index.adding() as ours:
-            return index.forget(self.everything.keys()) if ours else 0
+        self.everything.refresh()
+        live = self.everything.keys()
+        gone = 0
+        for index in self._library.all():
+            with index.adding() as ours:
+                gone += index.forget(live) if ours else 0
+        return gone
 
 
 class _Job(NamedTuple):

@@ -93,8 +93,7 @@ class IndexMachine(RuleBasedStateMachine):
             owned.append(Owned(document, done, until, ordinals, np.stack(vectors)))
             if until == count:
                 self.with_vectors.add(keys[document])
-        assert self.index.take_lease(1, {1})
-        self.index.put_vectors(owned, 1)
+        self.index.put_vectors(owned)
 
     @rule()
     def reopen(self) -> None:
@@ -198,9 +197,8 @@ def test_equal_contents_in_hidden_places_change_no_score(tmp_path: Path) -> None
         for text in (*first, *second):
             index.add([Content(key_of(text), text.encode())], naive.cut_by_lines)
         keys = {d.number: key for key, d in index.documents(map(key_of, seen)).items()}
-        assert index.take_lease(1, {1})
         index.put_vectors(
-            [Owned(d, 0, 1, [0], vector_of(key.hex())[None]) for d, key in keys.items()], 1
+            [Owned(d, 0, 1, [0], vector_of(key.hex())[None]) for d, key in keys.items()]
         )
         snapshot = index.snapshot()
         scores = index.word_scores(snapshot, snapshot.visible(keys), ["alpha", "gamma"])

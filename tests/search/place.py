@@ -42,6 +42,7 @@ class Place:
     def complete(self) -> None:
         """Index everything."""
         indexer = self.indexer()
+        assert indexer.take()
         assert indexer.add_words(lambda: True)
         while indexer.add_vectors():
             pass
