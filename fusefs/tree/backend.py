@@ -12,7 +12,7 @@ worker thread, and they touch nothing but files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -51,6 +51,31 @@ class Entry(NamedTuple):
 
     name: bytes
     node: Node
+
+
+class Scanned(NamedTuple):
+    """A directory entry as a search comes to it: only what is known without looking further.
+
+    Attributes:
+        key: as `Node.key`, for a directory; for others it may be None.
+        size: bytes of a file, or None.
+        content: what tells a file's bytes from all others: their SHA-256 (32 bytes) or the id of
+            an object of the repository (20 bytes); None where only reading them would tell.
+    """
+
+    name: bytes
+    kind: Kind
+    key: Hashable
+    size: int | None
+    content: bytes | None
+
+
+Found = tuple[Hashable, Scanned]
+"""The key of a directory, and an entry of it."""
+
+Read = bytes | int | OSError
+"""All of a file's bytes; or how many they are, where that is over a limit; or why it cannot be
+read: among others FileNotFoundError."""
 
 
 class Owner(NamedTuple):
@@ -204,6 +229,16 @@ class Backend(Protocol):
 
     def open_directory(self, key: Hashable) -> Directory:
         """Open the directory `key` for listing."""
+        ...
+
+    def scan(self, key: Hashable) -> Iterator[Sequence[Scanned]]:
+        """Yield the entries of the directory `key` in name order, page by page, faster than
+        listing it; they may be out of date by then."""
+        ...
+
+    def read_files(self, files: Sequence[Found], limit: int) -> Sequence[Read]:
+        """Return what is in files (or, of links, their targets) that `scan` found, as it is now
+        or was then. Never more than `limit` bytes of one."""
         ...
 
     def open_file(self, key: Hashable, *, write: bool, actor: Actor = PERSON) -> File:
