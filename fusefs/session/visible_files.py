@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ from fusefs.tree.tree import Bound
 
 _REFRESH = 256
 """Names gone through until it is looked whether the rules have changed."""
+_READ_AT_ONCE = 256
 
 
 class Visible(NamedTuple):
@@ -92,6 +93,10 @@ class _Directory:
         self.key = key
         self.bound = bound
         self.entries: Iterator[Scanned] = iter(())
+
+
+Content = tuple[bytes, Read]
+"""A file's path as in `Visible`, and what is in it."""
 
 
 class VisibleFiles:
@@ -223,12 +228,18 @@ class VisibleFiles:
 _GONE = (errno.ENOENT, errno.ENOTDIR)
 
 
-def read_all(files: Iterable[Visible], limit: int) -> list[Read]:
-    """Return what is in `files`, or how large those are that have over `limit` bytes."""
-    found: list[Read] = []
+def contents(files: Iterable[Visible], max_bytes: int) -> Iterator[Content]:
+    """Yield what is in files, or how large those are that have over `max_bytes` bytes."""
     for backend, group in groupby(files, attrgetter("backend")):
-        found += backend.read_files([(file.directory, file.entry) for file in group], limit)
-    return found
+        while some := list(islice(group, _READ_AT_ONCE)):
+            while some:
+                found = [(file.directory, file.entry) for file in some]
+                read = backend.read_files(found, max_bytes)
+                yield from zip(map(_path, some), read, strict=False)
+                del some[: len(read)]
+
+
+_path = attrgetter("path")
 
 
 def is_searched(file: Visible, world: World) -> bool:

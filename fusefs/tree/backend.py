@@ -12,7 +12,7 @@ worker thread, and they touch nothing but files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -76,6 +76,32 @@ Found = tuple[Hashable, Scanned]
 Read = bytes | int | OSError
 """All of a file's bytes; or how many they are, where that is over a limit; or why it cannot be
 read: among others FileNotFoundError."""
+
+
+READ_AT_ONCE = 2 << 20
+"""Bytes after which `Backend.read_files` stops."""
+
+
+def join_up_to(limit: int, pieces: Iterable[bytes]) -> bytes | int:
+    """Return pieces of a file put together; how many bytes they are, once that is over `limit`."""
+    found, total = [], 0
+    for piece in pieces:
+        found.append(piece)
+        total += len(piece)
+        if total > limit:
+            return total
+    return b"".join(found)
+
+
+def read_some(reads: Iterator[Read]) -> list[Read]:
+    """Return the first of `reads`, and more until `READ_AT_ONCE` bytes are read."""
+    found, total = [], 0
+    for read in reads:
+        found.append(read)
+        total += len(read) if isinstance(read, bytes) else 0
+        if total > READ_AT_ONCE:
+            break
+    return found
 
 
 class Owner(NamedTuple):
@@ -238,7 +264,8 @@ class Backend(Protocol):
 
     def read_files(self, files: Sequence[Found], limit: int) -> Sequence[Read]:
         """Return what is in files (or, of links, their targets) that `scan` found, as it is now
-        or was then. Never more than `limit` bytes of one."""
+        or was then: of the first of them, and of more until `READ_AT_ONCE` bytes are read. Never
+        more than `limit` bytes of one."""
         ...
 
     def open_file(self, key: Hashable, *, write: bool, actor: Actor = PERSON) -> File:

@@ -7,12 +7,11 @@ import stat
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import groupby
-from operator import itemgetter
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from fusefs.contract.kinds import Kind
-from fusefs.tree.backend import Entry, Found, Read, Scanned
+from fusefs.tree.backend import Entry, Found, Read, Scanned, join_up_to, read_some
 from fusefs.tree.host_files import open_bytes
 from fusefs.tree.host_nodes import HostNode
 from fusefs.tree.host_paths import O_LIST, O_NODE, not_found, reopen
@@ -84,21 +83,18 @@ def _scanned(tree: HostTree, directory: HostNode, fd: int, entry: os.DirEntry[st
 
 
 def read_files(tree: HostTree, files: Sequence[Found], limit: int) -> list[Read]:
-    """Return what is in files that `scan` found, at their names."""
-    found: list[Read] = []
-    for key, inside in groupby(files, itemgetter(0)):
-        assert isinstance(key, HostNode)
-        entries = [entry for _, entry in inside]
-        try:
-            fd = tree.open_node(key)
-        except OSError as error:
-            found += [error] * len(entries)
-            continue
-        try:
-            found += [_read(tree, fd, entry, limit) for entry in entries]
-        finally:
-            os.close(fd)
-    return found
+    """Return what is in files that `scan` found, at their names: in the first one's directory."""
+    directory = files[0][0]
+    assert isinstance(directory, HostNode)
+    beside = [entry for _, entry in takewhile(lambda file: file[0] is directory, files)]
+    try:
+        fd = tree.open_node(directory)
+    except OSError as error:
+        return [error] * len(beside)
+    try:
+        return read_some(_read(tree, fd, entry, limit) for entry in beside)
+    finally:
+        os.close(fd)
 
 
 def _read(tree: HostTree, directory_fd: int, entry: Scanned, limit: int) -> Read:
@@ -110,7 +106,7 @@ def _read(tree: HostTree, directory_fd: int, entry: Scanned, limit: int) -> Read
         return error
     try:
         size = os.fstat(fd).st_size
-        return size if size > limit else _read_all(fd, size, limit)
+        return size if size > limit else join_up_to(limit, _pieces(fd, size))
     except OSError as error:
         return error
     finally:
@@ -126,14 +122,9 @@ def _open(tree: HostTree, directory_fd: int, name: bytes) -> int:
         os.close(node_fd)
 
 
-def _read_all(fd: int, size: int, limit: int) -> Read:
-    """Read to the end; somebody may make the file longer meanwhile."""
-    data = os.read(fd, size + 1)
-    if len(data) == size:
-        return data
-    pieces, done = [data], len(data)
-    while data and done <= limit:
-        data = os.read(fd, limit + 1 - done)
-        pieces.append(data)
-        done += len(data)
-    return b"".join(pieces) if done <= limit else done
+def _pieces(fd: int, size: int) -> Iterator[bytes]:
+    """Yield what is in a file that had `size` bytes."""
+    while piece := os.read(fd, size + 1):
+        yield piece
+        if len(piece) == size:
+            return

@@ -11,7 +11,7 @@ import errno
 import os
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import islice, takewhile
 
 from fusefs.contract.kinds import Kind
 from fusefs.contract.paths import Path
@@ -36,6 +36,7 @@ from fusefs.tree.backend import (
     Read,
     Scanned,
     publish,
+    read_some,
 )
 from fusefs.tree.repository_blobs import Blobs
 from fusefs.tree.repository_names import is_refused
@@ -154,12 +155,10 @@ class RepositoryTree:
 
     def read_files(self, files: Sequence[Found], limit: int) -> list[Read]:
         """Return what is in files that `scan` found."""
-        stored = [file for file in files if not _is_object(file[1])]
-        others = iter(store_scan.read_files(self, self._instance, stored, limit))
-        return [
-            self._read_object(entry, limit) if _is_object(entry) else next(others)
-            for _, entry in files
-        ]
+        if not _is_object(files[0]):
+            stored = list(takewhile(lambda file: not _is_object(file), files))
+            return store_scan.read_files(self, self._instance, stored, limit)
+        return read_some(self._read_object(file[1], limit) for file in takewhile(_is_object, files))
 
     def _read_object(self, entry: Scanned, limit: int) -> Read:
         assert entry.content is not None
@@ -374,9 +373,10 @@ def _check_name(name: bytes, kind: int) -> None:
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
 
-def _is_object(entry: Scanned) -> bool:
+def _is_object(file: Found) -> bool:
     """Tell whether the repository has the bytes of a file."""
-    return entry.content is not None and len(entry.content) != _SHA256_BYTES
+    content = file[1].content
+    return content is not None and len(content) != _SHA256_BYTES
 
 
 def _without_size(change: Change) -> Change:

@@ -11,7 +11,15 @@ from fusefs.store import keys
 from fusefs.store.instance import Instance
 from fusefs.store.kv import KV, after_prefix
 from fusefs.store.records import State, Summary, summarise
-from fusefs.tree.backend import File, Found, Read, Scanned, publish
+from fusefs.tree.backend import (
+    READ_AT_ONCE,
+    File,
+    Found,
+    Read,
+    Scanned,
+    join_up_to,
+    publish,
+)
 
 _PAGE = 1000
 _CHUNK = 1 << 20
@@ -63,29 +71,35 @@ def read_files(
     backend: Openable, instance: Instance, files: Sequence[Found], limit: int
 ) -> list[Read]:
     """Do what `Backend.read_files` does, for nodes that are stored."""
-    found = _read_small(instance, files, limit)
-    return [
-        _read_now(backend, entry, limit) if read is None else read
-        for (_, entry), read in zip(files, found, strict=True)
-    ]
+    found, rest = _read_small(instance, files, limit)
+    if rest is not None:
+        found.append(_read_now(backend, rest, limit))
+    return found
 
 
-def _read_small(instance: Instance, files: Sequence[Found], limit: int) -> list[Read | None]:
-    """Return what is in files as far as it is in the ordered store, None for others."""
-    found: list[Read | None] = []
-    small = instance.content.small
+def _read_small(
+    instance: Instance, files: Sequence[Found], limit: int
+) -> tuple[list[Read], Scanned | None]:
+    """Return what is in the ordered store of files, up to the first that is not there."""
+    found: list[Read] = []
+    total, small = 0, instance.content.small
     with instance.kv.read() as txn:
         for _, entry in files:
+            read: Read | None = None
             if entry.size is not None and entry.size > limit:
-                found.append(entry.size)
-            elif entry.content is None:
-                found.append(None)
-            else:
+                read = entry.size
+            elif entry.content is not None:
                 try:
-                    found.append(small(txn, entry.content))
+                    read = small(txn, entry.content)
                 except OSError as error:
-                    found.append(error)
-    return found
+                    read = error
+            if read is None:
+                return found, entry
+            found.append(read)
+            total += entry.size or 0
+            if total > READ_AT_ONCE:
+                break
+    return found, None
 
 
 def _read_now(backend: Openable, entry: Scanned, limit: int) -> Read:
@@ -97,23 +111,20 @@ def _read_now(backend: Openable, entry: Scanned, limit: int) -> Read:
         return error
     try:
         size = file.node().size
-        return size if size > limit else _read_all(file, limit)
+        return size if size > limit else join_up_to(limit, _pieces(file))
     except OSError as error:
         return error
     finally:
         publish(file.close())
 
 
-def _read_all(file: File, limit: int) -> Read:
-    """Read to the end; somebody may make the file longer meanwhile."""
-    pieces: list[bytes] = []
+def _pieces(file: File) -> Iterator[bytes]:
     offset = 0
-    while offset <= limit:
+    while True:
         piece = file.read_nowait(offset, _CHUNK)
         if piece is None:
             piece = file.read(offset, _CHUNK)
         if not piece:
-            return b"".join(pieces)
-        pieces.append(piece)
+            return
+        yield piece
         offset += len(piece)
-    return offset
