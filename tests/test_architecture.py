@@ -20,6 +20,7 @@ CONFINED = {
     "lmdb": ("store/*",),
     "pygit2": ("tree/repository*", "forge/*"),
     "httpx2": ("forge/*",),
+    "re2": ("session/line_patterns.py",),
     "onnxruntime": ("index/*",),
     "tokenizers": ("index/*",),
     "click": ("tools/*",),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from fusefs.contract.paths import Path, is_at_or_below
-from fusefs.session.visible_files import visible_files
+from fusefs.session.content_keys import keyed_files
 from fusefs.store.journal import JournalRecord, Op
 from fusefs.store.mounts import mounts_in
 from fusefs.store.working_copies import WorkingCopy, working_copy
@@ -139,7 +139,7 @@ class Catalogue:
                 self.changes += 1
 
     def _add_below(self, path: Path) -> None:
-        for file in visible_files(self._view, path):
+        for file in keyed_files(self._view, path):
             directory = self._tree
             for name in file.path[:-1]:
                 below = directory.get(name)
@@ -148,7 +148,7 @@ class Catalogue:
                 directory = below
             directory[file.path[-1]] = file.key
             self._paths.setdefault(file.key, set()).add(file.path)
-            if not (file.is_settled or file.is_volatile):
+            if file.is_unsettled:
                 self._unsettled.add(file.path)
 
     def _drop(self, path: Path, files: Iterable[tuple[Path, bytes]]) -> None:

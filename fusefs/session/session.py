@@ -28,6 +28,7 @@ from fusefs.contract.listing import ListedEntry, listing_lines
 from fusefs.contract.paths import Path, render
 from fusefs.contract.sessions import OPERATOR, SessionSpec
 from fusefs.session.caps import FRESH_SECONDS, keep_fresh
+from fusefs.session.finding import Finder
 from fusefs.session.handles import ViewFile
 from fusefs.session.marks import mark_of
 from fusefs.session.place import Place
@@ -56,7 +57,7 @@ class Walked(NamedTuple):
     stat: Stat
 
 
-class Session:
+class Session(Finder):
     """One session at work. Paths are texts, absolute or relative to the start directory.
 
     Every method raises `ContractError` for what the session may not do or what is not there,

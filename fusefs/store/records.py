@@ -13,6 +13,7 @@ EMPTY_SHA256 = hashlib.sha256().digest()
 """The hash of no bytes; empty content is never stored."""
 
 _FIXED = struct.Struct("<BBHIIQqqqqQ")
+_SUMMARY = struct.Struct("<BB10xQ32xQ")
 
 
 class State(IntEnum):
@@ -108,3 +109,20 @@ def unpack(raw: bytes) -> Record:
         return Record._make((*_FIXED.unpack_from(raw), raw[_FIXED.size :]))
     except struct.error:
         raise ValueError("a node record is damaged") from None
+
+
+Summary = tuple[int, int, int, int, bytes]
+"""Kind, state, size, id and tail of a record."""
+
+
+def summarise(raw: bytes) -> Summary:
+    """Return what most is asked for of the record in `raw`, faster than `unpack`.
+
+    Raises:
+        ValueError: `raw` is too short to be one.
+    """
+    try:
+        kind, state, size, node_id = _SUMMARY.unpack_from(raw)
+    except struct.error:
+        raise ValueError("a node record is damaged") from None
+    return kind, state, size, node_id, raw[_FIXED.size :]

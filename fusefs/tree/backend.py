@@ -12,7 +12,7 @@ worker thread, and they touch nothing but files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -53,6 +53,57 @@ class Entry(NamedTuple):
 
     name: bytes
     node: Node
+
+
+class Scanned(NamedTuple):
+    """A directory entry as a search comes to it: only what is known without looking further.
+
+    Attributes:
+        key: as `Node.key`, for a directory; for others it may be None.
+        size: bytes of a file, or None.
+        content: what tells a file's bytes from all others: their SHA-256 (32 bytes) or the id of
+            an object of the repository (20 bytes); None where only reading them would tell.
+    """
+
+    name: bytes
+    kind: Kind
+    key: Hashable
+    size: int | None
+    content: bytes | None
+
+
+Found = tuple[Hashable, Scanned]
+"""The key of a directory, and an entry of it."""
+
+Read = bytes | int | OSError
+"""All of a file's bytes; or how many they are, where that is over a limit; or why it cannot be
+read: among others FileNotFoundError."""
+
+
+READ_AT_ONCE = 2 << 20
+"""Bytes after which `Backend.read_files` stops."""
+
+
+def join_up_to(limit: int, pieces: Iterable[bytes]) -> bytes | int:
+    """Return pieces of a file put together; how many bytes they are, once that is over `limit`."""
+    found, total = [], 0
+    for piece in pieces:
+        found.append(piece)
+        total += len(piece)
+        if total > limit:
+            return total
+    return b"".join(found)
+
+
+def read_some(reads: Iterator[Read]) -> list[Read]:
+    """Return the first of `reads`, and more until `READ_AT_ONCE` bytes are read."""
+    found, total = [], 0
+    for read in reads:
+        found.append(read)
+        total += len(read) if isinstance(read, bytes) else 0
+        if total > READ_AT_ONCE:
+            break
+    return found
 
 
 class Owner(NamedTuple):
@@ -206,6 +257,17 @@ class Backend(Protocol):
 
     def open_directory(self, key: Hashable) -> Directory:
         """Open the directory `key` for listing."""
+        ...
+
+    def scan(self, key: Hashable) -> Iterator[Sequence[Scanned]]:
+        """Yield the entries of the directory `key` in name order, page by page, faster than
+        listing it; they may be out of date by then."""
+        ...
+
+    def read_files(self, files: Sequence[Found], limit: int) -> Sequence[Read]:
+        """Return what is in files (or, of links, their targets) that `scan` found, as it is now
+        or was then: of the first of them, and of more until `READ_AT_ONCE` bytes are read. Never
+        more than `limit` bytes of one."""
         ...
 
     def open_file(self, key: Hashable, *, write: bool, actor: Actor = PERSON) -> File:

@@ -11,18 +11,28 @@ import errno
 import os
 import stat
 import weakref
-from bisect import bisect_right
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 from fusefs.contract.kinds import Kind
-from fusefs.tree import host_attributes, host_calls
-from fusefs.tree.backend import PERSON, Actor, Change, Entry, Node, Owner
+from fusefs.tree import host_attributes, host_calls, host_scan
+from fusefs.tree.backend import (
+    PERSON,
+    Actor,
+    Change,
+    Entry,
+    Found,
+    Node,
+    Owner,
+    Read,
+    Scanned,
+)
 from fusefs.tree.host_copy import is_empty_directory, sync_directory
 from fusefs.tree.host_create import create_entry
 from fusefs.tree.host_files import HostFile, OpenNode, open_bytes, raise_descriptor_limit
 from fusefs.tree.host_mounts import MountTable
 from fusefs.tree.host_nodes import HostNode, NodeTable, describe
-from fusefs.tree.host_paths import O_LIST, O_NODE, check_name, not_found, open_beneath, reopen
+from fusefs.tree.host_paths import O_NODE, check_name, not_found, open_beneath
+from fusefs.tree.host_scan import HostDirectory
 from fusefs.tree.host_sync import Unsynced
 from fusefs.tree.host_trash import HostTrash, TrashOrigin, move_entry, rename_new
 
@@ -118,21 +128,22 @@ class HostTree:
         directory = _node(parent)
         parent_fd = self.open_node(directory)
         try:
-            return self._child(directory, parent_fd, name)
+            return self.child(directory, parent_fd, name)
         finally:
             os.close(parent_fd)
 
     def open_directory(self, key: Hashable) -> HostDirectory:
-        node = _node(key)
-        node_fd = self.open_node(node)
-        try:
-            fd = reopen(node_fd, O_LIST & ~os.O_NOFOLLOW)
-        finally:
-            os.close(node_fd)
-        try:
-            return HostDirectory(self, node, sorted(map(os.fsencode, os.listdir(fd))))
-        finally:
-            os.close(fd)
+        return HostDirectory(self, _node(key))
+
+    def scan(self, key: Hashable) -> Iterator[Sequence[Scanned]]:
+        return host_scan.scan(self, _node(key))
+
+    def read_files(self, files: Sequence[Found], limit: int) -> list[Read]:
+        return host_scan.read_files(self, files, limit)
+
+    def check_foreign(self, fd: int) -> None:
+        """Refuse (ENOENT) what is on a view of our own, which would wait for itself."""
+        self._table.base(fd)
 
     def children(self, directory: HostNode, names: Sequence[bytes], limit: int) -> list[Entry]:
         """Return the first `limit` entries called so that are (still) there."""
@@ -143,7 +154,7 @@ class HostTree:
                 if len(found) >= limit:
                     break
                 try:
-                    found.append(Entry(name, self._child(directory, parent_fd, name)))
+                    found.append(Entry(name, self.child(directory, parent_fd, name)))
                 except FileNotFoundError:
                     continue
         finally:
@@ -221,7 +232,7 @@ class HostTree:
         above = _node(parent)
         parent_fd = self.open_node(above)
         try:
-            found = self._child(above, parent_fd, name)
+            found = self.child(above, parent_fd, name)
             node = _node(found.key)
             self._check_removal(parent_fd, name, found.kind, directory)
             origin = TrashOrigin(
@@ -323,7 +334,8 @@ class HostTree:
         if not self._is_let_go:
             self._unsynced.sync(self._root_fd, self.open_node)
 
-    def _child(self, directory: HostNode, parent_fd: int, name: bytes) -> Node:
+    def child(self, directory: HostNode, parent_fd: int, name: bytes) -> Node:
+        """Return the node called `name` in a directory, whose descriptor is `parent_fd`."""
         fd = os.open(name, O_NODE, dir_fd=parent_fd)
         try:
             base = self._table.base(fd)
@@ -423,25 +435,6 @@ class HostTree:
 
 
 _Place = tuple[HostNode, int, bytes]
-
-
-class HostDirectory:
-    """An open directory (`fusefs.tree.backend.Directory`): its names as they were at opening.
-
-    It holds no descriptor, so that what was moved out of the folder is not listed.
-    """
-
-    def __init__(self, tree: HostTree, node: HostNode, names: list[bytes]) -> None:
-        self._tree = tree
-        self._node = node
-        self._names = names
-
-    def entries(self, after: bytes, limit: int) -> Sequence[Entry]:
-        start = bisect_right(self._names, after) if after else 0
-        return self._tree.children(self._node, self._names[start:], limit)
-
-    def close(self) -> None:
-        self._names = []
 
 
 def _node(key: Hashable) -> HostNode:

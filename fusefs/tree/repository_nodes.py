@@ -20,7 +20,7 @@ from fusefs.store import keys, nodes
 from fusefs.store.kv import Reader, Writer
 from fusefs.store.nodes import Located
 from fusefs.store.records import SUBMODULE, Record, State
-from fusefs.tree.backend import Node
+from fusefs.tree.backend import Node, Scanned
 from fusefs.tree.repository_objects import (
     BLOB,
     LINK,
@@ -30,6 +30,7 @@ from fusefs.tree.repository_objects import (
     TreeEntry,
 )
 from fusefs.tree.repository_objects import SUBMODULE as GITLINK
+from fusefs.tree.store_scan import scanned
 
 _DERIVED = 1 << 63  # ids that are counted never come so far
 _MOST_KNOWN = 100_000
@@ -152,6 +153,28 @@ class RepositoryNodes:
         self, txn: Reader, parent: Located | Folded, after: bytes = b""
     ) -> Iterator[Located | Folded]:
         """Yield the entries of a directory in name order, those after the name `after`."""
+        directory = parent.record.id
+        for name, found in self._merged(txn, parent, after):
+            if isinstance(found, Record):
+                yield Located(directory, name, found)
+            else:
+                yield self._fold(parent, name, found)
+
+    def scan(self, txn: Reader, parent: Located | Folded, after: bytes) -> Iterator[Scanned]:
+        """Yield the entries of a directory, those after the name `after`, looking at no object."""
+        for name, found in self._merged(txn, parent, after):
+            if isinstance(found, Record):
+                record = (found.kind, found.state, found.size, found.id, found.tail)
+                yield scanned(name, record)
+            elif found.mode in (TREE, GITLINK):
+                yield Scanned(name, Kind.DIR, self._fold(parent, name, found), None, None)
+            else:
+                yield Scanned(name, _SHOWN[found.mode][0], None, None, found.oid)
+
+    def _merged(
+        self, txn: Reader, parent: Located | Folded, after: bytes
+    ) -> Iterator[tuple[bytes, Record | TreeEntry]]:
+        """Yield the names of a directory, each with what counts there."""
         stored: Iterator[tuple[bytes, Record]] = iter(())
         superseded: Iterator[bytes] = iter(())
         tree: Iterator[tuple[bytes, TreeEntry]] = iter(())
@@ -164,14 +187,14 @@ class RepositoryNodes:
         own, gone = next(stored, None), next(superseded, None)
         for name, entry in tree:
             while own is not None and own[0] <= name:
-                yield Located(directory, *own)
+                yield own
                 own = next(stored, None)
             while gone is not None and gone < name:
                 gone = next(superseded, None)
             if gone != name:
-                yield self._fold(parent, name, entry)
+                yield name, entry
         while own is not None:
-            yield Located(directory, *own)
+            yield own
             own = next(stored, None)
 
     def changed_names(self, txn: Reader, directory: Located | Folded) -> set[bytes]:

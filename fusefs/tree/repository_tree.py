@@ -10,8 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from itertools import islice, takewhile
 
 from fusefs.contract.kinds import Kind
 from fusefs.contract.paths import Path
@@ -22,6 +22,7 @@ from fusefs.store.kv import Reader, Writer
 from fusefs.store.nodes import Located
 from fusefs.store.records import SUBMODULE, Record, State, journal_hash
 from fusefs.store.working_copies import WorkingCopy
+from fusefs.tree import store_scan
 from fusefs.tree.backend import (
     PERSON,
     Actor,
@@ -29,9 +30,13 @@ from fusefs.tree.backend import (
     Directory,
     Entry,
     File,
+    Found,
     Node,
     Owner,
+    Read,
+    Scanned,
     publish,
+    read_some,
 )
 from fusefs.tree.repository_blobs import Blobs
 from fusefs.tree.repository_names import is_refused
@@ -40,6 +45,9 @@ from fusefs.tree.repository_objects import RepositoryObjects, TreeEntry
 from fusefs.tree.repository_rewrite import Rewrite
 from fusefs.tree.store_names import entry_in, live_path, os_error, touch
 from fusefs.tree.store_tree import StoreTree
+
+_PAGE = 1000
+_SHA256_BYTES = 32
 
 
 class RepositoryTree:
@@ -56,6 +64,7 @@ class RepositoryTree:
     ) -> None:
         """Show the working copy that `begin` finds or makes, when it is first looked at."""
         self.objects = objects
+        self._instance = instance
         self._kv = instance.kv
         self._store = store
         self._folder = instance.folder / "run"
@@ -128,6 +137,36 @@ class RepositoryTree:
                 return []
             listed = islice(self.nodes.children(txn, found, after), limit)
             return [Entry(node.name, self._shown(txn, node)) for node in listed]
+
+    def scan(self, key: Hashable) -> Iterator[Sequence[Scanned]]:
+        """Yield the entries of a directory, none of one that is gone."""
+        after = b""
+        while True:
+            with self._kv.read() as txn:
+                try:
+                    found = self.nodes.find(txn, key)
+                except FileNotFoundError:
+                    return
+                page = list(islice(self.nodes.scan(txn, found, after), _PAGE))
+            yield page
+            if len(page) < _PAGE:
+                return
+            after = page[-1].name
+
+    def read_files(self, files: Sequence[Found], limit: int) -> list[Read]:
+        """Return what is in files that `scan` found."""
+        if not _is_object(files[0]):
+            stored = list(takewhile(lambda file: not _is_object(file), files))
+            return store_scan.read_files(self, self._instance, stored, limit)
+        return read_some(self._read_object(file[1], limit) for file in takewhile(_is_object, files))
+
+    def _read_object(self, entry: Scanned, limit: int) -> Read:
+        assert entry.content is not None
+        try:
+            size = self.objects.size(entry.content)
+            return size if size > limit else self.objects.read(entry.content)
+        except OSError as error:
+            return error
 
     def open_file(self, key: Hashable, *, write: bool, actor: Actor = PERSON) -> File:
         """Open a regular file."""
@@ -332,6 +371,12 @@ class _RepositoryDirectory:
 def _check_name(name: bytes, kind: int) -> None:
     if is_refused(name, link=kind == Kind.SYMLINK):
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+
+def _is_object(file: Found) -> bool:
+    """Tell whether the repository has the bytes of a file."""
+    content = file[1].content
+    return content is not None and len(content) != _SHA256_BYTES
 
 
 def _without_size(change: Change) -> Change:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import stat
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import islice
 from typing import cast
 
@@ -26,6 +26,7 @@ from fusefs.store.records import (
     journal_hash,
     to_time,
 )
+from fusefs.tree import store_scan
 from fusefs.tree.backend import (
     PERSON,
     Actor,
@@ -33,8 +34,11 @@ from fusefs.tree.backend import (
     Directory,
     Entry,
     File,
+    Found,
     Node,
     Owner,
+    Read,
+    Scanned,
     publish,
 )
 from fusefs.tree.store_files import StoreFile, to_node
@@ -106,6 +110,14 @@ class StoreTree:
         with self._kv.read() as txn:
             page = list(islice(nodes.children(txn, directory, after), limit))
             return [Entry(name, self.node_in(txn, record)) for name, record in page]
+
+    def scan(self, key: Hashable) -> Iterator[Sequence[Scanned]]:
+        """Yield the entries of a directory, none of one that is gone."""
+        return store_scan.scan(self._kv, _id(key))
+
+    def read_files(self, files: Sequence[Found], limit: int) -> list[Read]:
+        """Return what is in files that `scan` found."""
+        return store_scan.read_files(self, self._instance, files, limit)
 
     def open_file(self, key: Hashable, *, write: bool, actor: Actor = PERSON) -> File:
         """Open a regular file."""

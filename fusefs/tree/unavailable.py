@@ -7,11 +7,22 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import NoReturn
 
 from fusefs.contract.kinds import Kind
-from fusefs.tree.backend import PERSON, Actor, Change, Directory, File, Node, Owner
+from fusefs.tree.backend import (
+    PERSON,
+    Actor,
+    Change,
+    Directory,
+    File,
+    Found,
+    Node,
+    Owner,
+    Read,
+    Scanned,
+)
 
 _RETRY_SECONDS = 1.0
 
@@ -50,6 +61,14 @@ class UnavailableTree:
         self._refuse()
 
     def open_directory(self, key: Hashable) -> Directory:
+        """Refuse."""
+        self._refuse()
+
+    def scan(self, key: Hashable) -> Iterator[Sequence[Scanned]]:
+        """Refuse."""
+        self._refuse()
+
+    def read_files(self, files: Sequence[Found], limit: int) -> Sequence[Read]:
         """Refuse."""
         self._refuse()
 

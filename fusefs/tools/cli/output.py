@@ -125,11 +125,37 @@ def describe_os_error(error: OSError) -> str:
 def say(text: str, *, err: bool = False) -> None:
     """Print a line. A terminal is not sent control characters out of names, a line end neither:
     else a name could look like a line of ours."""
-    if (sys.stderr if err else sys.stdout).isatty():
-        text = text.translate(_SHOWN_ON_TERMINALS)
-    click.echo(text.encode("utf-8", "surrogateescape"), err=err)
+    click.echo(as_shown(text, err=err).encode("utf-8", "surrogateescape"), err=err)
 
 
+def as_shown(text: str, *, err: bool = False) -> str:
+    """Return a text as it may be sent to where a command prints (see `say`)."""
+    on_terminal = (sys.stderr if err else sys.stdout).isatty()
+    return text.translate(_SHOWN_ON_TERMINALS) if on_terminal else text
+
+
+@contextmanager
+def lines_printed() -> Iterator[Callable[[str], None]]:
+    """Give a function that prints a line as it is, many at a time where no terminal waits."""
+    waiting = bytearray()
+    most = 0 if sys.stdout.isatty() else _BLOCK
+
+    def print_line(text: str) -> None:
+        waiting.extend(text.encode("utf-8", "surrogateescape") + b"\n")
+        if len(waiting) > most:
+            flush()
+
+    def flush() -> None:
+        click.echo(bytes(waiting), nl=False)
+        waiting.clear()
+
+    try:
+        yield print_line
+    finally:
+        flush()
+
+
+_BLOCK = 1 << 16
 VISIBLE_CONTROLS = {c: f"\\x{c:02x}" for c in (*range(32), *range(127, 160))} | {10: "\\n"}
 """For `str.translate`: control characters that are seen instead of obeyed."""
 _SHOWN_ON_TERMINALS = {c: s for c, s in VISIBLE_CONTROLS.items() if chr(c) != "\t"}

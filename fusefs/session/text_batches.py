@@ -1,0 +1,150 @@
+"""Searching the text of many files at a time.
+
+To call the engine costs as much as to search some kilobytes, so the texts of many files are put
+together and searched as one. A match lies within a line, so it lies within a file.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+
+from fusefs.session.line_patterns import LinePattern
+
+_BOM = b"\xef\xbb\xbf"
+
+Span = tuple[int, int]
+"""Where in a batch's text something begins and ends."""
+
+
+def to_text(data: bytes, *, keep_cr: bool) -> bytes | None:
+    """Return a file's bytes as they are searched, None where they are no text.
+
+    A byte order mark at the beginning is left out, and so are carriage returns before line ends
+    unless they are to be kept.
+    """
+    if b"\0" in data:
+        return None
+    if not data.isascii():
+        try:
+            data.decode()
+        except UnicodeDecodeError:
+            return None
+        data = data.removeprefix(_BOM)
+    return data if keep_cr or b"\r" not in data else data.replace(b"\r\n", b"\n")
+
+
+class Batch:
+    """Texts of files, one behind the other.
+
+    Attributes:
+        text: all of it; a line end stands between two files.
+        first: the first match, once `search` has looked for it.
+    """
+
+    def __init__(self, texts: Sequence[bytes]) -> None:
+        """Put `texts` together."""
+        self.text = b"\n".join(texts)
+        self.first: Span | None = None
+        self._starts = [0, *accumulate(len(text) + 1 for text in texts)]
+
+    def search(self, pattern: LinePattern) -> None:
+        """Find the first match. In any thread."""
+        self.first = pattern.find(self.text, 0)
+
+    def matches(self, pattern: LinePattern) -> Iterator[FileMatches]:
+        """Yield the files that have a match, in order."""
+        found = self.first
+        while found is not None:
+            number = bisect_right(self._starts, found[0]) - 1
+            file = FileMatches(
+                self.text, number, self._starts[number], self._starts[number + 1] - 1, found,
+                pattern,
+            )  # fmt: skip
+            # What stands between two files is no line of either.
+            if file.has_line_at(found[0]):
+                yield file
+            found = file.match_behind()
+
+
+class FileMatches:
+    """The matches in one file of a batch.
+
+    Attributes:
+        number: the file's, from 0.
+        text: of the batch, which spans are about.
+    """
+
+    def __init__(
+        self, text: bytes, number: int, start: int, end: int, first: Span, pattern: LinePattern
+    ) -> None:
+        """Begin with the `first` match in the file that is at `start` to `end` in `text`."""
+        self.number = number
+        self.text = text
+        self._start = start
+        self._end = end
+        self._found: Span | None = first
+        self._pattern = pattern
+
+    def has_line_at(self, place: int) -> bool:
+        """Tell whether a line of the file is at `place`."""
+        return self._begin_of(place) < self._end
+
+    def _begin_of(self, place: int) -> int:
+        return max(self.text.rfind(b"\n", self._start, place) + 1, self._start)
+
+    def _end_of(self, place: int) -> int:
+        end = self.text.find(b"\n", place, self._end)
+        return end if end >= 0 else self._end
+
+    def match_behind(self) -> Span | None:
+        """Return the first match behind the file."""
+        if self._found is not None and self._found[0] <= self._end:
+            self._found = self._find(self._end + 1)
+        return self._found
+
+    def _find(self, place: int) -> Span | None:
+        return self._pattern.find(self.text, place) if place <= len(self.text) else None
+
+    def lines(self) -> Iterator[tuple[Span, Span]]:
+        """Yield the matching lines, and the first match in each."""
+        while (found := self._found) is not None and found[0] <= self._end:
+            begin, end = self._begin_of(found[0]), self._end_of(found[1])
+            if begin >= self._end:
+                return
+            yield (begin, end), found
+            self._found = self._find(end + 1)
+
+    def shown(
+        self, before: int, after: int, may_show: Callable[[], bool]
+    ) -> Iterator[tuple[int, Span, Span | None]]:
+        """Yield the matching lines and the ones around them: number, line, first match.
+
+        Args:
+            before: lines to show before a match.
+            after: lines to show after one.
+            may_show: asked for each matching line; if it says no, that is the end.
+        """
+        number, at, left = 1, self._start, 0  # of the first line that is not shown yet
+        for line, found in self.lines():
+            while left and at < line[0]:
+                end = self._end_of(at)
+                yield number, (at, end), None
+                number, at, left = number + 1, end + 1, left - 1
+            if not may_show():
+                return
+            begin = line[0]
+            for _ in range(before):
+                begin = max(self.text.rfind(b"\n", at, max(begin - 1, at)) + 1, at)
+            number += self.text.count(b"\n", at, begin)
+            while begin < line[0]:
+                end = self._end_of(begin)
+                yield number, (begin, end), None
+                number, begin = number + 1, end + 1
+            yield number, line, found
+            number, at, left = number + 1, line[1] + 1, after
+        while left and at < self._end:
+            end = self._end_of(at)
+            yield number, (at, end), None
+            number, at, left = number + 1, end + 1, left - 1

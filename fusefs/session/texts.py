@@ -1,0 +1,180 @@
+"""The texts of files that are searched: put together, looked through ahead, and accounted for."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+
+from fusefs.contract.paths import decode
+from fusefs.session.line_patterns import LinePattern
+from fusefs.session.text_batches import Batch, FileMatches, to_text
+from fusefs.session.view_reader import ViewReader
+from fusefs.session.visible_files import Content, Unread
+from fusefs.tree.backend import Read
+
+_FIRST_BYTES, _MOST_BYTES = 128 << 10, 2 << 20
+"""Bytes of text that are searched at a time: little at first, so that the first match is soon
+there, then more, to be fast."""
+_MOST_FILES = 1000
+_MOST_THREADS = 4
+
+
+class Texts:
+    """Files to search, in path order.
+
+    Attributes:
+        searched: how many were, so far.
+    """
+
+    def __init__(
+        self,
+        view: ViewReader,
+        contents: Iterable[Content],
+        max_bytes: int,
+        unlisted: Iterable[Unread] = (),
+    ) -> None:
+        """Begin with the first.
+
+        Args:
+            view: of the session.
+            contents: what is in the files.
+            max_bytes: what is larger was not read.
+            unlisted: directories that could not be listed, growing.
+        """
+        self.searched = 0
+        self._view = view
+        self._contents = contents
+        self._max_bytes = max_bytes
+        self._unread: list[Unread] = []
+        self._unlisted = unlisted
+
+    @property
+    def unread(self) -> list[Unread]:
+        """What could not be searched, so far."""
+        return [*self._unread, *self._unlisted]
+
+    def matches(self, pattern: LinePattern) -> Generator[tuple[str, FileMatches], None, None]:
+        """Yield path and matches of the files that have some."""
+        with closing(_looked_through(self._groups(pattern), pattern)) as groups:
+            for group in groups:
+                for file in group.batch.matches(pattern):
+                    self._account(group, file.number + 1)
+                    if self._is_visible(group, file.number):
+                        yield decode(group.paths[file.number]), file
+                self._account(group, len(group.paths))
+
+    def _account(self, group: _Group, count: int) -> None:
+        """Count the first files of a group as searched, and what was left out among them."""
+        self.searched += count - group.accounted
+        group.accounted = count
+        at_end = count == len(group.paths)
+        while group.unread and (at_end or group.unread[0][0] < count):
+            self._unread.append(group.unread.popleft()[1])
+
+    def _is_visible(self, group: _Group, number: int) -> bool:
+        """Tell whether a file is visible yet: the rules may have changed since it was read."""
+        self._view.refresh()
+        if self._view.epoch == group.epoch:
+            return True
+        names = group.paths[number].split(b"/")[1:]
+        return self._view.rules.cursor(tuple(names)).visible
+
+    def _groups(self, pattern: LinePattern) -> Generator[_Group, None, None]:
+        group, wanted = _Group(self._view.epoch), _FIRST_BYTES
+        for path, read in self._contents:
+            text = _text(read, keep_cr=pattern.names_cr)
+            if text is not None:
+                group.add(path, text)
+            elif not isinstance(read, FileNotFoundError):
+                group.leave_out(Unread(decode(path), self._why(read)))
+            if group.bytes >= wanted or len(group.paths) == _MOST_FILES:
+                yield group
+                group, wanted = _Group(self._view.epoch), min(2 * wanted, _MOST_BYTES)
+        yield group
+
+    def _why(self, read: Read) -> str:
+        if isinstance(read, bytes):
+            return "not text"
+        if isinstance(read, int):
+            return f"too large: {read} bytes; the limit is {self._max_bytes}"
+        return read.strerror or str(read)
+
+
+def _text(read: Read, *, keep_cr: bool) -> bytes | None:
+    return to_text(read, keep_cr=keep_cr) if isinstance(read, bytes) else None
+
+
+class _Group:
+    """Some files.
+
+    Attributes:
+        epoch: of the view, when they were read.
+        paths: of those that are searched.
+        bytes: of their texts together.
+        unread: what is left out, each with the number of files before it.
+        accounted: how many of the files are counted.
+        batch: their texts, once `search` was called.
+    """
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.paths: list[bytes] = []
+        self.bytes = 0
+        self.unread: deque[tuple[int, Unread]] = deque()
+        self.accounted = 0
+        self.batch = Batch([])
+        self._texts: list[bytes] = []
+
+    def add(self, path: bytes, text: bytes) -> None:
+        """Add a file to be searched."""
+        self.paths.append(path)
+        self._texts.append(text)
+        self.bytes += len(text)
+
+    def leave_out(self, what: Unread) -> None:
+        """Add what cannot be searched."""
+        self.unread.append((len(self.paths), what))
+
+    def search(self, pattern: LinePattern) -> None:
+        """Look for the first match. In any thread."""
+        self.batch = Batch(self._texts)
+        self._texts.clear()
+        self.batch.search(pattern)
+
+
+def _looked_through(
+    groups: Generator[_Group, None, None], pattern: LinePattern
+) -> Generator[_Group, None, None]:
+    """Yield groups in which the first match was looked for, by threads if there are many groups.
+
+    The engine needs no interpreter lock, and everything else does: so threads do this, and the
+    matches behind the first are for whoever takes them.
+    """
+    group = next(groups)
+    group.search(pattern)
+    yield group
+    threads = min(len(os.sched_getaffinity(0)), _MOST_THREADS)
+    waiting: deque[tuple[_Group, Future[None]]] = deque()
+    with closing(_Pool(threads)) as pool:
+        for group in groups:
+            waiting.append((group, pool.submit(group.search, pattern)))
+            if len(waiting) > threads:
+                yield _done(*waiting.popleft())
+        while waiting:
+            yield _done(*waiting.popleft())
+
+
+def _done(group: _Group, search: Future[None]) -> _Group:
+    search.result()
+    return group
+
+
+class _Pool(ThreadPoolExecutor):
+    """Threads that end with whoever they work for."""
+
+    def close(self) -> None:
+        """Wait for what is being done, and forget what is not begun."""
+        self.shutdown(cancel_futures=True)
