@@ -28,7 +28,7 @@ from fusefs.store.instance import Instance
 from fusefs.store.mounts import mounts_in
 from fusefs.store.working_copies import all_working_copies
 
-_PIECES_AT_ONCE = 16
+PIECES_AT_ONCE = 16
 """Pieces that are embedded and stored together: what a killed process has to do again."""
 _POLL_SECONDS = 0.05
 
@@ -224,12 +224,12 @@ class Indexer:
         self._queue.follow(self.everything.viewers, index)
         jobs: list[_Job] = []
         pieces = 0
-        while self._queue.lacking and pieces < _PIECES_AT_ONCE:
+        while self._queue.lacking and pieces < PIECES_AT_ONCE:
             document, done, count = self._queue.lacking.pop()
             text = self._text(index, document, *self._queue.seen[document])
             if text is None:
                 continue
-            until = min(count, done + _PIECES_AT_ONCE)
+            until = min(count, done + PIECES_AT_ONCE)
             if until < count:
                 self._queue.lacking.append(Lacking(document, until, count))
             spans = snapshot.pieces_of(document)[done:until]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fusefs.contract.chunks import Piece, line_range, line_starts
 from fusefs.contract.errors import InvalidArgument
+from fusefs.contract.globs import Selection, compile_include
 from fusefs.contract.paths import Path, is_at_or_below, render
 from fusefs.contract.ranking import fuse
 from fusefs.index.batch import Why, text_of
@@ -83,7 +84,7 @@ class Searcher:
         *,
         limit: int = DEFAULT_LIMIT,
         mode: Mode = Mode.HYBRID,
-        matches: PathFilter | None = None,
+        include: str | Sequence[str] = (),
         patience: float = PATIENCE,
     ) -> Found:
         """Find the passages that answer `query` best.
@@ -93,7 +94,7 @@ class Searcher:
             path: the directory or file in which to search.
             limit: hits at most.
             mode: by what.
-            matches: tells which paths count.
+            include: which files count, as `fusefs.session.finding.Finder.grep` has it.
             patience: seconds to wait at most for files that are not indexed yet.
 
         Raises:
@@ -104,6 +105,7 @@ class Searcher:
         if not 1 <= limit <= MOST_HITS:
             raise InvalidArgument(f"limit must be from 1 to {MOST_HITS}.")
         root = self._session.searched(path)
+        matches = _matcher(root, include)
         for _ in range(_ATTEMPTS):
             index = self._catch_up(time.monotonic() + patience)
             found = self._attempt(index, query, root, limit, mode, matches)
@@ -328,6 +330,21 @@ class _Texts:
         if data is None or hashlib.sha256(data).digest() != self._index.sha256(document):
             return None
         return text_of(data)
+
+
+def _matcher(root: Path, include: str | Sequence[str]) -> PathFilter | None:
+    """Return what tells whether a path at or below `root` is included; None where all are."""
+    if not include:
+        return None
+    selection = compile_include([include] if isinstance(include, str) else include)
+
+    def matches(path: Path) -> bool:
+        here: Selection | None = selection
+        for name in path[len(root) : -1]:
+            here = here and here.enter(name)
+        return path == root or (here is not None and here.wants(path[-1]))
+
+    return matches
 
 
 def _counted(lists: _Lists) -> Iterator[tuple[NDArray[np.float64], Mask]]:

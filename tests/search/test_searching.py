@@ -117,8 +117,10 @@ def test_path_and_glob(place: Place) -> None:
     searcher = place.searcher()
     assert set(paths(searcher.search("needle", "/a"))) == {"/a/one.py", "/a/b/two.py", "/a/same.py"}
     assert paths(searcher.search("needle", "/a/one.py")) == ["/a/one.py"]
-    found = searcher.search("needle", matches=lambda path: path[-1].endswith(b".md"))
+    found = searcher.search("needle", include="*.md")
     assert paths(found) == ["/c/three.md"]
+    assert set(paths(searcher.search("needle", "/a", include="b/*.py"))) == {"/a/b/two.py"}
+    assert set(paths(searcher.search("needle", include="!*.py"))) == {"/c/three.md"}
     (hit,) = searcher.search("needle same", "/c/same.py").hits
     assert hit.paths == ("/c/same.py",)
 

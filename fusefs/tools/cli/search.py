@@ -28,6 +28,9 @@ _PATIENCE = 10.0
     "--mode", type=click.Choice(["hybrid", "meaning", "words"]), default="hybrid",
     show_default=True, help="By what to search: both, or one alone.",
 )
+@click.option(
+    "-g", "--include", metavar="GLOB", multiple=True, help="Only files that this matches."
+)
 @session_option
 @common_options
 @click.pass_context
@@ -37,6 +40,7 @@ def search_command(
     path: str,
     limit: int,
     mode: str,
+    include: tuple[str, ...],
     session_name: str | None,
 ) -> None:
     """Find the passages that answer QUERY best, below PATH.
@@ -47,7 +51,7 @@ def search_command(
     \b
     Example:
       fusefs search 'where is the retry delay computed?' /project/src
-      fusefs search getUserName -n 3 --session work
+      fusefs search getUserName -n 3 -g '*.py' --session work
     """
     from fusefs.session.answers import Mode
     from fusefs.session.search_setup import searching
@@ -55,7 +59,7 @@ def search_command(
     options = ctx.ensure_object(Options)
     with open_session(options, session_name) as session, searching(session) as searcher:
         found = searcher.search(
-            query, path, limit=limit, mode=Mode(mode), patience=_PATIENCE
+            query, path, limit=limit, mode=Mode(mode), include=include, patience=_PATIENCE
         )
     for note in found.notes:
         say(f"Note: {note}", err=True)
