@@ -59,6 +59,8 @@ class Searcher:
         library: Library,
         model: Model,
         unavailable: str | None = None,
+        *,
+        model_of: Callable[[Index], Model | None] = lambda index: None,
     ) -> None:
         """Prepare; nothing is read yet.
 
@@ -67,11 +69,13 @@ class Searcher:
             library: the instance's indexes.
             model: cuts and embeds.
             unavailable: why nothing can be found by meaning, if so.
+            model_of: gives the model that an index of another one was made by, if it is there.
         """
         self._session = session
         self._library = library
         self._model = model
         self._unavailable = unavailable
+        self._model_of = model_of
         self.catalogue = Catalogue(session.view)
         self._known = KnownContents()
         self._at: tuple[Index, int] | None = None
@@ -182,8 +186,9 @@ class Searcher:
         self, index: Index, snapshot: Snapshot, visible: Visible, query: str, mode: Mode
     ) -> _Lists | None:
         words = meaning = None
-        if mode != Mode.WORDS and self._can_mean(index):
-            question = self._model.embed_question(query)
+        asking = None if mode == Mode.WORDS else self._asking(index)
+        if asking is not None:
+            question = asking.embed_question(query)
             meaning = index.meanings(snapshot).scores(question)
         if mode != Mode.MEANING or meaning is None:
             words = index.word_scores(snapshot, visible, query_terms(query))
@@ -191,9 +196,11 @@ class Searcher:
                 return None
         return _Lists(words, meaning)
 
-    def _can_mean(self, index: Index) -> bool:
-        """The index has vectors of the model at hand."""
-        return self._unavailable is None and index.made_by.get("by") == made_by(self._model)
+    def _asking(self, index: Index) -> Model | None:
+        """Return the model that the index has vectors of, None where there is none."""
+        if self._unavailable is None and index.made_by.get("by") == made_by(self._model):
+            return self._model
+        return self._model_of(index)
 
     def _hits(
         self,
@@ -230,7 +237,7 @@ class Searcher:
 
     def _completeness(self, index: Index, snapshot: Snapshot, visible: Visible) -> Completeness:
         lacking = 0
-        if self._can_mean(index):
+        if self._asking(index) is not None:
             lacking = snapshot.count_documents(visible.mask & ~index.meanings(snapshot).known)
         return Completeness(
             files=len(self.catalogue),
@@ -249,10 +256,9 @@ class Searcher:
             )
         if mode == Mode.WORDS:
             return notes
-        if self._unavailable is not None:
-            notes.append(f"By words alone: {self._unavailable}")
-        elif not self._can_mean(index):
-            notes.append("By words alone, until the index of the new model is complete.")
+        if self._asking(index) is None:
+            why = self._unavailable or "the index of the new model is not complete yet."
+            notes.append(f"By words alone: {why}")
         elif completeness.vectors_pending:
             notes.append(
                 f"{completeness.vectors_pending:,} of {completeness.files:,} files are found by "

@@ -187,15 +187,33 @@ def test_without_a_model_words_answer(place: Place) -> None:
 def test_another_model_takes_over_when_its_index_is_complete(place: Place) -> None:
     place.owner.write("/a.txt", b"apples")
     place.complete()
-    other = MadeUp("another", dimensions=30)
-    searcher = Searcher(place.owner, place.library, other)
-    found = searcher.search("apples")
+    old, other = place.model, MadeUp("another", dimensions=30)
+    without_old = Searcher(place.owner, place.library, other)
+    found = without_old.search("apples")
     assert paths(found) == ["/a.txt"]
-    assert "until the index of the new model is complete" in found.notes[0]
+    assert found.notes == ["By words alone: the index of the new model is not complete yet."]
+    with_old = Searcher(place.owner, place.library, other, model_of=lambda index: old)
+    found = with_old.search("aubergine")
+    assert (paths(found), found.notes) == (["/a.txt"], [])
     place.model = other
     place.complete()
-    found = searcher.search("aubergine")
+    for searcher in (without_old, with_old):
+        found = searcher.search("aubergine")
+        assert (paths(found), found.notes) == (["/a.txt"], [])
+    assert len([f for f in place.library.folder.iterdir() if f.is_dir()]) == 1
+
+
+def test_a_rebuilt_index_takes_over_when_it_is_complete(place: Place) -> None:
+    place.owner.write("/a.txt", b"apples")
+    place.complete()
+    place.library.rebuild(place.model)
+    found = place.searcher().search("aubergine")
     assert (paths(found), found.notes) == (["/a.txt"], [])
+    assert place.indexer().pending().vectors_pending == 0
+    assert place.indexer().pending().words_pending == 1
+    place.complete()
+    assert len(place.model.embedded) == 2
+    assert paths(place.searcher().search("aubergine")) == ["/a.txt"]
     assert len([f for f in place.library.folder.iterdir() if f.is_dir()]) == 1
 
 
