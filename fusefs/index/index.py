@@ -17,7 +17,7 @@ from fusefs.index import bm25, layout
 from fusefs.index.batch import Batch, Content, Cutter, Why
 from fusefs.index.segments import Table, to_unite
 from fusefs.index.snapshot import Snapshot, Visible
-from fusefs.index.vectors import Meanings, Owned, VectorFiles
+from fusefs.index.vectors import SEGMENT_ROWS, Meanings, Owned, Runs, VectorFiles, runs
 from fusefs.store.derived_kv import DerivedKV, DerivedReader, DerivedWriter
 from fusefs.store.flocks import try_lock
 
@@ -65,6 +65,7 @@ class Index:
         self._tables: dict[int, Table] = {}
         self._snapshot: Snapshot | None = None
         self._meanings: tuple[tuple[int, int], Meanings] | None = None
+        self._runs: dict[int, tuple[tuple[int, int], Runs]] = {}
 
     def close(self) -> None:
         """Close it."""
@@ -154,15 +155,26 @@ class Index:
     def meanings(self, snapshot: Snapshot) -> Meanings:
         """Return the vectors of the pieces of a snapshot."""
         with self._kv.read() as txn:
-            rows = layout.counters(txn).rows
-        at = (snapshot.generation, rows)
+            counters = layout.counters(txn)
+        at = (snapshot.generation, counters.rows)
         if self._meanings is None or self._meanings[0] != at:
-            try:
-                files = [] if self._vectors is None else list(self._vectors.mapped(rows))
-            except ValueError as error:
-                raise OSError(errno.EIO, f"vectors are damaged: {error}") from None
-            self._meanings = at, Meanings(snapshot, files)
+            files = list(self._vector_runs(snapshot, counters))
+            self._meanings = at, Meanings(snapshot.pieces, files)
         return self._meanings[1]
+
+    def _vector_runs(self, snapshot: Snapshot, counters: layout.Counters) -> Iterator[Runs]:
+        if self._vectors is None:
+            return
+        for segment, first in enumerate(range(0, counters.rows, SEGMENT_ROWS)):
+            at = (min(SEGMENT_ROWS, counters.rows - first), counters.dropped)
+            known = self._runs.get(segment)
+            if known is None or known[0] != at:
+                try:
+                    found = runs(snapshot, self._vectors.mapped(segment, at[0]))
+                except ValueError as error:
+                    raise OSError(errno.EIO, f"vectors are damaged: {error}") from None
+                known = self._runs[segment] = at, found
+            yield known[1]
 
     # Adding.
 

@@ -9,7 +9,7 @@ are blanked, and left out when the files are written anew.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -113,20 +113,18 @@ class VectorFiles:
     def _path(self, segment: int, kind: str) -> Path:
         return self._folder / f"{segment:06d}.{kind}"
 
-    def mapped(self, rows: int) -> Iterator[Mapped]:
-        """Yield the files of the first `rows` rows, mapped.
+    def mapped(self, segment: int, count: int) -> Mapped:
+        """Return the first `count` rows of a file, mapped.
 
         Raises:
-            OSError: one is missing.
-            ValueError: one is shorter than it should be.
+            OSError: it is missing.
+            ValueError: it is shorter than that.
         """
-        for segment in range(-(-rows // SEGMENT_ROWS)):
-            count = min(SEGMENT_ROWS, rows - segment * SEGMENT_ROWS)
-            path, heads = self._path(segment, "rows"), self._path(segment, "heads")
-            yield Mapped(
-                np.asarray(np.memmap(path, np.int8, "r", shape=(count, self._dimensions))),
-                np.asarray(np.memmap(heads, _HEAD, "r", shape=(count,))),
-            )
+        path, heads = self._path(segment, "rows"), self._path(segment, "heads")
+        return Mapped(
+            np.asarray(np.memmap(path, np.int8, "r", shape=(count, self._dimensions))),
+            np.asarray(np.memmap(heads, _HEAD, "r", shape=(count,))),
+        )
 
 
 class Mapped(NamedTuple):
@@ -136,7 +134,7 @@ class Mapped(NamedTuple):
     heads: NDArray[np.void]
 
 
-class _Run(NamedTuple):
+class Runs(NamedTuple):
     """What a file's rows mean in a snapshot.
 
     Attributes:
@@ -155,14 +153,14 @@ class _Run(NamedTuple):
 class Meanings:
     """The vectors of the pieces of a snapshot."""
 
-    def __init__(self, snapshot: Snapshot, files: Iterable[Mapped]) -> None:
-        """Find out whose each row is."""
-        self._count = snapshot.pieces
-        self._runs = [_run(snapshot, file) for file in files]
-        self.known: Mask = np.zeros(self._count, np.bool_)
+    def __init__(self, pieces: int, files: Sequence[Runs]) -> None:
+        """Take what `runs` found in each file, of so many pieces in all."""
+        self._count = pieces
+        self._files = files
+        self.known: Mask = np.zeros(pieces, np.bool_)
         """The pieces that have vectors."""
-        for run in self._runs:
-            self.known[run.pieces[run.pieces >= 0]] = True
+        for file in files:
+            self.known[file.pieces[file.pieces >= 0]] = True
 
     def scores(self, question: NDArray[np.float32]) -> Scores:
         """Return how near each piece is to a question, -inf for those that have no vector.
@@ -175,18 +173,22 @@ class Meanings:
         """
         row, scale = quantize(question[None, :])
         found = np.full(self._count, -np.inf)
-        for run in self._runs:
-            products = np.asarray(numkong.cdist(run.rows, row, metric="dot")).ravel()
-            near = products * run.scales * float(scale[0])
-            best = np.maximum.reduceat(near, run.begins)
-            valid = run.pieces >= 0
-            pieces = run.pieces[valid]
+        for file in self._files:
+            products = np.asarray(numkong.cdist(file.rows, row, metric="dot")).ravel()
+            near = products * file.scales * float(scale[0])
+            best = np.maximum.reduceat(near, file.begins)
+            valid = file.pieces >= 0
+            pieces = file.pieces[valid]
             found[pieces] = np.maximum(found[pieces], best[valid])
         return found
 
 
-def _run(snapshot: Snapshot, file: Mapped) -> _Run:
+def runs(snapshot: Snapshot, file: Mapped) -> Runs:
+    """Find out whose each row is.
+
+    Snapshots agree on it as long as no document is dropped: new ones come behind the others.
+    """
     first = snapshot.first_pieces(file.heads["document"])
     pieces = np.where(first >= 0, first + file.heads["ordinal"], -1)
     begins = np.flatnonzero(np.diff(pieces, prepend=-2))
-    return _Run(file.rows, np.array(file.heads["scale"]), begins, pieces[begins])
+    return Runs(file.rows, np.array(file.heads["scale"]), begins, pieces[begins])
