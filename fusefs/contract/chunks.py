@@ -49,25 +49,28 @@ def cut(
 ) -> list[Piece]:
     """Cut `text` into pieces of at most `most` tokens, in time proportional to its length.
 
-    A token is in the piece in which it starts. A piece begins at the start of the text or of a
-    token. Its *window* is the longest stretch from there with at most `most` tokens, so it reaches
-    to the start of the token after them, over white space. A window that reaches the end of the
-    text is the last piece. Else the piece ends at the cut, the first of these that there is:
+    A piece begins at the start of the text or of a token, and a token belongs to where it starts.
+    The *window* of a piece is the longest stretch from its start with at most `most` tokens: over
+    the white space after them, to the start of the next one. A window that reaches the end of the
+    text is the last piece. Any other is cut at the first of these that there is:
 
-    1. just after the last blank line (a line break, perhaps spaces, tabs and carriage returns,
-       a line break);
-    2. just after the last line break;
-    3. just after the last ``". "``;
-    4. at the end of the window.
+    1. just after its last paragraph break: a line feed, perhaps spaces, tabs and carriage returns,
+       and another line feed;
+    2. just after its last line break, a line feed;
+    3. just after its last ``". "``;
+    4. at its end.
 
-    The first three are looked for in the last third of the window's characters, rounded down, which
-    holds all of them. They count only where the next piece starts after the first token of this
-    one, so that pieces and cuts move on. The next piece begins at the start of the token `overlap`
-    before the cut, the first of those that start before it being the nearest. Where tokens share a
-    character, the whole character is repeated, and the overlap may have more tokens.
+    A break must lie in the last third of the window's characters (rounded down) with all it has.
+    The next piece begins at the start of the token `overlap` before the cut, that is of the
+    `overlap`-th last one that starts before it. A break after which the next piece would not begin
+    later than this one's first token is passed over: so every piece begins later than the one
+    before it, and no cut moves backwards.
+
+    Where tokens share a character all of it is repeated, and the overlap may have a few more
+    tokens. Only a character that alone has more than `most` is a piece with too many.
 
     All of the text is in the pieces, white space too, but for what is only in pieces shorter than
-    `least` characters: those are dropped, except where the whole text is one piece.
+    `least` characters: those are dropped, unless the whole text is one piece.
 
     Args:
         tokens: those of `text`.
@@ -84,13 +87,12 @@ def cut(
 def cut_by_bytes(
     text: str, *, most: int = MOST, overlap: int = OVERLAP, least: int = LEAST
 ) -> list[Piece]:
-    """Cut `text` as `cut` does where there is no tokenizer: as one that makes a token of two bytes.
+    """Cut `text` as `cut` does, with an estimate where there is no tokenizer: two bytes a token.
 
-    A stretch counts ``ceil(bytes / 2)`` tokens, the bytes being those of UTF-8. So a window is the
-    longest stretch of at most ``2 * most`` bytes in whole characters. For the overlap, the tokens
-    of the text are its bytes 0 and 1, 2 and 3, and so on; one that begins inside a character
-    begins, as far as pieces are concerned, where that character does. In ASCII the overlap is
-    exactly `overlap` tokens, else it has up to two more.
+    A stretch counts as ``ceil(bytes / 2)`` tokens, in UTF-8. So a window is the longest stretch of
+    whole characters of at most ``2 * most`` bytes. For the overlap, the tokens of the text are its
+    bytes 0 and 1, 2 and 3, and so on; one that begins inside a character begins a piece with that
+    character. In ASCII exactly `overlap` tokens are repeated, else up to two more.
     """
     return _pieces(text, _ByBytes(text, most, overlap), least)
 
@@ -98,9 +100,9 @@ def cut_by_bytes(
 def halve(text: str, piece: Piece) -> tuple[Piece, Piece]:
     """Split a piece that an embedder refuses for its length; the halves share nothing.
 
-    The cut is the first that there is of those of `cut`, looked for in the middle third of the
-    piece's characters, else in the middle. So either half has at most two thirds, and halving
-    again and again comes to an end soon.
+    It is cut just after its last paragraph break, else its last line break, else its last
+    ``". "``, if that lies in the middle third of its characters with all it has, else in the
+    middle. So neither half is longer than two thirds, and halving again and again soon ends.
 
     Raises:
         ValueError: the piece is one character.
@@ -228,7 +230,7 @@ def _pieces(text: str, measure: _Measure, least: int) -> list[Piece]:
     while (end := max(measure.reach(start), start + 1)) < len(text):
         at, following = _cut_window(text, Piece(start, end), first, measure)
         pieces.append(Piece(start, at))
-        start = _ = following
+        start = first = following
     if not pieces:
         return [Piece(0, len(text))]
     pieces.append(Piece(start, len(text)))
@@ -236,7 +238,7 @@ def _pieces(text: str, measure: _Measure, least: int) -> list[Piece]:
 
 
 def _cut_window(text: str, window: Piece, first: int, measure: _Measure) -> tuple[int, int]:
-    """Return the cut in `window`, whose first token starts at `first`, and the next piece's start."""
+    """Return where to cut `window`, whose first token starts at `first`, and where to go on."""
     start, end = window
     for at in _cuts(text, end - (end - start) // 3, end):
         following = measure.back(at)
