@@ -12,6 +12,7 @@ from typing import Any
 
 from fusefs.contract.errors import ContractError
 from fusefs.contract.sessions import SessionSpec
+from fusefs.tools.conformance_chunks import write_out
 
 FACES = ("api", "mount")
 
@@ -19,11 +20,14 @@ Tree = Mapping[str, "str | Mapping[str, Any] | None"]
 """Path to a file's text, to None for a directory, to ``{"link": target}``, or to a repository."""
 
 _OPERATIONS = frozenset(
-    {"list", "read", "write", "mkdir", "rm", "mv", "symlink", "stat", "format", "commit"}
+    {"list", "read", "write", "mkdir", "rm", "mv", "symlink", "stat", "format", "commit",
+     "cut", "halve"}
 )  # fmt: skip
+_API_ONLY = frozenset({"format", "commit", "cut", "halve"})
 _CASE_KEYS = frozenset(
     {"op", "path", "target", "content", "recursive", "by", "entries", "world",
-     "directory_level", "expect", "faces", "about"}
+     "directory_level", "text", "tokens", "size", "overlap", "least", "piece", "expect", "faces",
+     "about"}
 )  # fmt: skip
 
 
@@ -131,8 +135,10 @@ def _case(number: int, data: Mapping[str, object]) -> Case:
     unknown = set(data) - _CASE_KEYS
     if unknown or data["op"] not in _OPERATIONS:
         raise ValueError(f"not a case: {data!r}")
+    if "text" in data:
+        write_out(data["text"])
     expect, op = data["expect"], str(data["op"])
-    default = ("api",) if op in ("format", "commit") or data.get("by") == "operator" else FACES
+    default = ("api",) if op in _API_ONLY or data.get("by") == "operator" else FACES
     faces = data.get("faces", default)
     if not (isinstance(expect, Mapping) and isinstance(faces, Sequence)):
         raise TypeError(f"not a case: {data!r}")
