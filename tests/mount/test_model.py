@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fusefs.store.instance import Instance
-from tests.conftest import Cli, unmount
+from tests.conftest import Quick, unmount
 from tests.daemon.calls import EXCHANGE, NOREPLACE, renameat2
 from tests.daemon.conftest import until
 from tests.repositories.place import add_mount, make_source
@@ -157,7 +157,7 @@ def place(
 ) -> Iterator[Place]:
     """A mount of a whole tree: of the instance's own, of a bound folder, of a repository."""
     folder = tmp_path_factory.mktemp("model")
-    cli = Cli(folder / "instance")
+    cli = Quick(folder / "instance")
     cli("init")
     top = folder / "view"
     top.mkdir()

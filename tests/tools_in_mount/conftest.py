@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Cli, unmount
+from tests.conftest import Cli, Quick, unmount
 from tests.tools_in_mount.place import PATIENCE, Place
 
 AREAS = ("tree", "host")
@@ -44,7 +44,7 @@ class Views:
 def make_instance(top: Path) -> Cli:
     """Make an instance in `top` with both areas and the session ``first``."""
     (top / "host").mkdir()
-    cli = Cli(top / "instance")
+    cli = Quick(top / "instance")
     cli("init")
     cli("mkdir", "/top/tree")
     cli("bind", top / "host", "/top/host")
