@@ -22,6 +22,7 @@ import pytest
 import fusefs
 from fusefs.daemon.unmount import umount
 from fusefs.tools.cli.app import run
+from tests import warm
 
 # In CI the same examples come every time; at a desk new ones do.
 hypothesis.settings.register_profile("ci", derandomize=True)
@@ -73,6 +74,12 @@ class Cli:
         )
         assert expect is None or result.status == expect, result
         return result
+
+    def mount(self, session: str, mountpoint: Path, *options: str) -> None:
+        """Mount a session in the background."""
+        words = [session, str(mountpoint.absolute()), *options]
+        said = warm.mount(self.instance, self.environment, *words)
+        assert said == "READY", said
 
 
 class Quick(Cli):
@@ -169,7 +176,7 @@ def mount(cli: Cli, tmp_path: Path) -> Iterator[Mount]:
     def mount_session(name: str, *options: str) -> Path:
         mountpoint = tmp_path / f"view-{len(mounted)}-{name}"
         mountpoint.mkdir()
-        cli("mount", name, mountpoint, "--background", *options)
+        cli.mount(name, mountpoint, *options)
         mounted.append(mountpoint)
         return mountpoint
 
