@@ -167,7 +167,7 @@ def place(
     else:
         cli("mkdir", "/work")
     cli("session", "create", "s", "--grant", "/=commit")
-    cli("mount", "s", top, "--background")
+    cli.mount("s", top)
     if request.param == "repository":
         with Instance.open(cli.instance) as instance:
             yield _repositories(instance, folder, top / "work")

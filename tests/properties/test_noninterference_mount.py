@@ -37,7 +37,7 @@ class Side:
         self.cli("session", "create", "s", "--grant", "/=none")
         self.top = folder / "view"
         self.top.mkdir()
-        self.cli("mount", "s", self.top, "--background")
+        self.cli.mount("s", self.top)
         self.instance = Instance.open(self.cli.instance)
         self.operator = Session(self.instance)
         self.marks = 0

@@ -314,7 +314,7 @@ def mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Session,
     top.mkdir()
     with Instance.init(cli.instance) as instance:
         session = add_session(instance)
-        cli("mount", "s", top, "--background")
+        cli.mount("s", top)
         yield session, top
         unmount(top)
 

@@ -169,7 +169,7 @@ def test_a_live_view_of_another_instance_at_the_place(cli: Cli, work: Path, tmp_
     other = Quick(tmp_path / "other")
     Instance.init(other.instance).close()
     define(other.instance, "work")
-    other("mount", "work", work, "--background")
+    other.mount("work", work)
     (finding,) = mounts_of(cli)
     assert "a live view of another instance" in finding.detail
     (work / "f").write_text("theirs")

@@ -66,7 +66,7 @@ def views(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Views]:
             (made.missing, "first", "--passage-errno", "ENOENT"),
         ):
             mountpoint.mkdir()
-            cli("mount", session, mountpoint, "--background", *options)
+            cli.mount(session, mountpoint, *options)
         yield made
     finally:
         for mountpoint in (made.first, made.second, made.missing):
