@@ -12,6 +12,9 @@ from fusefs.contract.errors import InvalidArgument
 _MAX_MEMORY = 32 << 20
 """Bytes that RE2 may use for one pattern; where its states do not fit, it is slower."""
 
+_NEAR = 4096
+_SPECIAL = frozenset("\\.^$|?*+()[]{}")
+
 
 class LinePattern:
     """A compiled pattern, whose matches lie within a line. For any thread.
@@ -30,6 +33,7 @@ class LinePattern:
         Raises:
             InvalidArgument: it is none, or one that no line can match.
         """
+        literal = literal or _SPECIAL.isdisjoint(pattern)
         options = re2.Options()
         options.case_sensitive = not ignore_case
         options.literal = literal
@@ -39,11 +43,12 @@ class LinePattern:
         options.max_mem = _MAX_MEMORY
         self.names_cr = "\r" in pattern or (not literal and "\\r" in pattern)
         try:
-            pattern.encode()
+            encoded = pattern.encode()
         except UnicodeEncodeError:
             raise InvalidArgument(f"Not a pattern: {pattern!r} is not Unicode.") from None
         if "\n" in pattern:
             raise _in_more_lines(pattern)
+        self._literal = encoded if literal and not ignore_case else None
         self._compiled = _compile(pattern, options)
         if not literal:
             self._compiled = _compile("(?m)" + _by_line(pattern), options)
@@ -52,7 +57,16 @@ class LinePattern:
 
     def find(self, text: bytes, start: int) -> tuple[int, int] | None:
         """Return where the first match at or behind `start` begins and ends."""
-        found = self._compiled.search(text, start)
+        if self._literal is not None:
+            # Where matches are dense, to call the engine takes longer than all else.
+            near = text.find(self._literal, start, start + _NEAR)
+            if near >= 0:
+                return near, near + len(self._literal)
+        return self.find_far(text, start)
+
+    def find_far(self, text: bytes, start: int) -> tuple[int, int] | None:
+        """Do as `find`, where there may be no match for long; other threads go on meanwhile."""
+        found = self._compiled.search(text, start) if start <= len(text) else None
         return None if found is None else (found.start(), found.end())
 
     def spans(self, line: str) -> Iterator[tuple[int, int]]:

@@ -10,7 +10,7 @@ from fusefs.contract.kinds import Kind
 from fusefs.store import keys
 from fusefs.store.instance import Instance
 from fusefs.store.kv import KV, after_prefix
-from fusefs.store.records import State, Summary, summarise
+from fusefs.store.records import SUMMARY, TAIL, State
 from fusefs.tree.backend import (
     READ_AT_ONCE,
     File,
@@ -24,9 +24,10 @@ from fusefs.tree.backend import (
 _PAGE = 1000
 _CHUNK = 1 << 20
 _KINDS = (Kind.DIR, *Kind)
-_FILE = int(Kind.FILE)
+_FILE = Kind.FILE
 _STATES = 3
-_CLEAN, _SCRATCH, _OBJECT = int(State.CLEAN), int(State.SCRATCH), int(State.OBJECT)
+_TELL_CONTENT = (State.CLEAN, State.OBJECT)
+_summary = SUMMARY.unpack_from
 
 
 def scan(kv: KV, directory: int) -> Iterator[list[Scanned]]:
@@ -37,21 +38,20 @@ def scan(kv: KV, directory: int) -> Iterator[list[Scanned]]:
         with kv.read() as txn:
             page = list(islice(txn.range(start, end), _PAGE))
         if page:
-            yield [scanned(key[skip:], summarise(raw)) for key, raw in page]
+            yield [scanned(key[skip:], raw[TAIL:], *_summary(raw)) for key, raw in page]
         if len(page) < _PAGE:
             return
         start = page[-1][0] + b"\0"
 
 
-def scanned(name: bytes, record: Summary) -> Scanned:
+def scanned(name: bytes, tail: bytes, kind: int, state: int, size: int, node_id: int) -> Scanned:
     """Return an entry with what is in its record."""
-    kind, state, size, node_id, tail = record
     state &= _STATES
     if kind == _FILE:
-        if state in (_CLEAN, _OBJECT):
-            return Scanned(name, Kind.FILE, node_id, size, tail)
-        return Scanned(name, Kind.FILE, node_id, None if state == _SCRATCH else size, None)
-    is_object = kind == Kind.SYMLINK and state == _OBJECT
+        if state in _TELL_CONTENT:
+            return Scanned(name, _FILE, node_id, size, tail)
+        return Scanned(name, _FILE, node_id, None if state == State.SCRATCH else size, None)
+    is_object = kind == Kind.SYMLINK and state == State.OBJECT
     return Scanned(name, _KINDS[kind], node_id, None, tail if is_object else None)
 
 
