@@ -24,6 +24,7 @@ class LinePattern:
     case are about Unicode.
 
     Attributes:
+        is_literal: it is a text, for which the engine is as fast as memory.
         names_cr: it tells of carriage returns: else those of a line's end are no part of the line.
     """
 
@@ -48,6 +49,7 @@ class LinePattern:
             raise InvalidArgument(f"Not a pattern: {pattern!r} is not Unicode.") from None
         if "\n" in pattern:
             raise _in_more_lines(pattern)
+        self.is_literal = literal
         self._literal = encoded if literal and not ignore_case else None
         self._compiled = _compile(pattern, options)
         if not literal:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from itertools import islice
 
 from fusefs.contract.paths import decode
 from fusefs.session.line_patterns import LinePattern
@@ -148,14 +149,15 @@ class _Group:
 def _looked_through(
     groups: Generator[_Group, None, None], pattern: LinePattern
 ) -> Generator[_Group, None, None]:
-    """Yield groups in which the first match was looked for, by threads if there are many groups.
+    """Yield groups in which the first match was looked for, by threads where that takes long.
 
     The engine needs no interpreter lock, and everything else does: so threads do this, and the
     matches behind the first are for whoever takes them.
     """
-    group = next(groups)
-    group.search(pattern)
-    yield group
+    first_ones = groups if pattern.is_literal else islice(groups, 1)
+    for group in first_ones:
+        group.search(pattern)
+        yield group
     threads = min(len(os.sched_getaffinity(0)), _MOST_THREADS)
     waiting: deque[tuple[_Group, Future[None]]] = deque()
     with closing(_Pool(threads)) as pool:

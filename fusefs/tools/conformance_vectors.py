@@ -13,17 +13,19 @@ from typing import Any
 from fusefs.contract.errors import ContractError
 from fusefs.contract.sessions import SessionSpec
 
-FACES = ("api", "mount")
+FACES = ("api", "mount", "cli")
 
 Tree = Mapping[str, "str | Mapping[str, Any] | None"]
 """Path to a file's text, to None for a directory, to ``{"link": target}``, or to a repository."""
 
 _OPERATIONS = frozenset(
-    {"list", "read", "write", "mkdir", "rm", "mv", "symlink", "stat", "format", "commit"}
+    {"list", "read", "write", "mkdir", "rm", "mv", "symlink", "stat", "format", "commit",
+     "glob", "grep"}
 )  # fmt: skip
 _CASE_KEYS = frozenset(
     {"op", "path", "target", "content", "recursive", "by", "entries", "world",
-     "directory_level", "expect", "faces", "about"}
+     "directory_level", "pattern", "include", "literal", "ignore_case", "before", "after",
+     "limit", "results", "expect", "faces", "about"}
 )  # fmt: skip
 
 
@@ -49,7 +51,7 @@ class Case:
     @property
     def call(self) -> str:
         """The call, for people."""
-        given = (self.fields.get(key) for key in ("path", "target"))
+        given = (self.fields.get(key) for key in ("pattern", "path", "target"))
         return " ".join([self.op, *(repr(value) for value in given if value is not None)])
 
     def refused(self, face: str) -> bool:
@@ -132,7 +134,11 @@ def _case(number: int, data: Mapping[str, object]) -> Case:
     if unknown or data["op"] not in _OPERATIONS:
         raise ValueError(f"not a case: {data!r}")
     expect, op = data["expect"], str(data["op"])
-    default = ("api",) if op in ("format", "commit") or data.get("by") == "operator" else FACES
+    default: tuple[str, ...] = ("api", "mount")
+    if op in ("format", "commit") or data.get("by") == "operator":
+        default = ("api",)
+    elif op in ("glob", "grep"):
+        default = ("api", "cli")
     faces = data.get("faces", default)
     if not (isinstance(expect, Mapping) and isinstance(faces, Sequence)):
         raise TypeError(f"not a case: {data!r}")

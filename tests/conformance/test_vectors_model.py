@@ -14,6 +14,7 @@ from fusefs.tools.conformance_cases import run_cases
 from fusefs.tools.conformance_faces import Answer, SessionFace
 from fusefs.tools.conformance_vectors import Scenario, VectorError, load
 from tests.conformance.model import ModelSession, mounted, planted
+from tests.conformance.model_finding import ModelFinder
 
 SCENARIOS = load()
 
@@ -29,17 +30,24 @@ def test_the_contract_says_what_the_vectors_say(scenario: Scenario) -> None:
 
 
 class ModelFace(SessionFace):
-    """The model's methods, its commits too."""
+    """The model's methods, its commits and searches too."""
 
     def __init__(self, session: ModelSession) -> None:
         super().__init__(session)
         self._model = session
+        self._finder = ModelFinder(session)
 
     def _do(self, op: str, fields: Mapping[str, object]) -> object:
-        if op != "commit":
-            return super()._do(op, fields)
-        self._model.commit(str(fields.get("path", "")))
-        return None
+        match op:
+            case "commit":
+                self._model.commit(str(fields.get("path", "")))
+                return None
+            case "glob":
+                return self._finder.glob(fields)
+            case "grep":
+                return self._finder.grep(fields)
+            case _:
+                return super()._do(op, fields)
 
 
 def test_names_of_scenarios_are_unique() -> None:
