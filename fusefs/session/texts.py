@@ -141,9 +141,10 @@ class _Group:
 
     def search(self, pattern: LinePattern) -> None:
         """Look for the first match. In any thread."""
-        self.batch = Batch(self._texts)
-        self._texts.clear()
-        self.batch.search(pattern)
+        if self._texts:  # else there is not even an empty one to be found in
+            self.batch = Batch(self._texts)
+            self._texts.clear()
+            self.batch.search(pattern)
 
 
 def _looked_through(

@@ -216,6 +216,9 @@ class ModelSession:
                     at = ROOT
                     continue
                 if isinstance(node, bytes) and left:
+                    full = (*at, *left)
+                    if not (naive.visible(self.rules, full) or naive.passage(self.rules, full)):
+                        raise errors.AccessDenied(render(full)) if creating else self._unseen(full)
                     raise errors.NotADirectory(render(at))
             if not left:
                 return at

@@ -62,10 +62,14 @@ class ModelFinder:
         for at in files:
             data = self._session.nodes[at]
             assert isinstance(data, bytes)
-            if b"\0" in data:
+            try:
+                text = data.decode()
+            except UnicodeDecodeError:
+                text = "\0"
+            if "\0" in text:
                 unread.append(at)
             else:
-                texts[at] = _lines(data, given)
+                texts[at] = _lines(text, given)
         hits = [
             (at, number)
             for at, lines in texts.items()
@@ -129,15 +133,25 @@ def _compiled(given: Mapping[str, Any]) -> re.Pattern[str]:
         raise InvalidArgument(text)
     if given.get("literal"):
         text = re.escape(text)
-    text = text.replace("\\pL", "[a-zà-ÿ]").replace("\\z", "\\Z").replace("^(?i)", "(?i)^")
+    else:
+        for spelt, meant in _RE2:
+            text = text.replace(spelt, meant)
     try:
         return re.compile(text, re.IGNORECASE if given.get("ignore_case") else re.NOFLAG)
     except re.error:
         raise InvalidArgument(text) from None
 
 
-def _lines(data: bytes, given: Mapping[str, Any]) -> list[str]:
-    text = data.decode()
+_WORD = "[0-9A-Za-z_]"
+_RE2 = (
+    ("\\pL", "[a-zà-ÿ]"), ("\\z", "\\Z"), ("^(?i)", "(?i)^"), ("\\w", _WORD), ("\\d", "[0-9]"),
+    ("\\s", "[\\t\\n\\f\\r ]"), ("\\b", f"(?:(?<!{_WORD})(?={_WORD})|(?<={_WORD})(?!{_WORD}))"),
+)  # fmt: skip
+"""How Python spells what RE2 takes for something else."""
+
+
+def _lines(text: str, given: Mapping[str, Any]) -> list[str]:
+    text = text.removeprefix("\ufeff")
     if "\\r" not in given["pattern"]:
         text = text.replace("\r\n", "\n")
     lines = text.split("\n")
