@@ -10,13 +10,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
-from fusefs.session.line_patterns import LinePattern
+from fusefs.session.line_patterns import LinePattern, Span
 
 _BOM = b"\xef\xbb\xbf"
 _NEWLINE = ord("\n")
-
-Span = tuple[int, int]
-"""Where in a batch's text something begins and ends."""
 
 
 def to_text(data: bytes, *, keep_cr: bool) -> bytes | None:

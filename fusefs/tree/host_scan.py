@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import takewhile
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from fusefs.contract.kinds import Kind
@@ -43,15 +44,15 @@ class HostDirectory:
         self._names = []
 
 
-def scan(tree: HostTree, directory: HostNode) -> Iterator[Sequence[Scanned]]:
-    """Yield the entries of a directory, devices left out."""
+def scan(tree: HostTree, directory: HostNode, after: bytes) -> list[Scanned]:
+    """Return the entries of a directory, those after the name `after` but for devices."""
     found = []
     with _listed(tree, directory) as fd, os.scandir(fd) as entries:
         for entry in entries:
             with suppress(FileNotFoundError):
                 found.append(_scanned(tree, directory, fd, entry))
     found.sort()
-    yield found
+    return found[bisect_right(found, after, key=itemgetter(0)) :] if after else found
 
 
 @contextmanager

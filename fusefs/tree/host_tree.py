@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 import weakref
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 
 from fusefs.contract.kinds import Kind
 from fusefs.tree import host_attributes, host_calls, host_scan
@@ -135,8 +135,8 @@ class HostTree:
     def open_directory(self, key: Hashable) -> HostDirectory:
         return HostDirectory(self, _node(key))
 
-    def scan(self, key: Hashable) -> Iterator[Sequence[Scanned]]:
-        return host_scan.scan(self, _node(key))
+    def scan(self, key: Hashable, after: bytes = b"") -> Sequence[Scanned]:
+        return host_scan.scan(self, _node(key), after)
 
     def read_files(self, files: Sequence[Found], limit: int) -> list[Read]:
         return host_scan.read_files(self, files, limit)
