@@ -161,11 +161,9 @@ def _alternatives(text: str) -> list[list[Token]]:
             levels.pop()
             inner = [*done, *growing]
             done, growing = levels[-1]
-            if len(inner) * len(growing) <= MAX_ALTERNATIVES:
-                growing = [[*start, *end] for start in growing for end in inner]
-                levels[-1] = (done, growing)
             if len(done) + len(inner) * len(growing) > MAX_ALTERNATIVES:
                 raise _fault(text, f"its braces stand for over {MAX_ALTERNATIVES:,} patterns")
+            levels[-1] = (done, [[*start, *end] for start in growing for end in inner])
     if len(levels) > 1:
         raise _fault(text, "a { is not closed; \\{ is the character")
     return levels[0][1]

@@ -10,10 +10,11 @@ from fusefs.contract.errors import InvalidArgument, NotADirectory, NotText
 from fusefs.contract.globs import Selection, compile_glob, compile_include
 from fusefs.contract.kinds import Kind
 from fusefs.contract.paths import Path, decode, render
+from fusefs.contract.sessions import World
 from fusefs.session.place import Place
 from fusefs.session.stat import DIRECTORY_KINDS, Stat
 from fusefs.session.view_tree import ViewTree
-from fusefs.session.visible_files import Content, Unread, VisibleFiles, contents, is_searched
+from fusefs.session.visible_files import Content, Unread, VisibleFiles, contents
 from fusefs.tree.backend import Read, join_up_to, publish
 
 if TYPE_CHECKING:
@@ -152,8 +153,8 @@ class Finder(ABC):
         cannot be listed."""
         if stat.kind in DIRECTORY_KINDS:
             files = VisibleFiles(self.view, place, selection)
-            searched = (file for file in files if is_searched(file, self.view.world))
-            return contents(searched, max_bytes), files.unread
+            links = self.view.world == World.CHAT
+            return contents(files, max_bytes, links=links), files.unread
         if stat.kind != Kind.FILE:
             raise NotText(render(place.path))
         return [(b"/" + b"/".join(place.path), self._read(place, max_bytes))], ()

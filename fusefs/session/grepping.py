@@ -7,8 +7,8 @@ from contextlib import closing
 from typing import NamedTuple
 
 from fusefs.contract.paths import decode
-from fusefs.session.line_patterns import LinePattern
-from fusefs.session.text_batches import FileMatches, Span
+from fusefs.session.line_patterns import LinePattern, Span
+from fusefs.session.text_batches import FileMatches
 from fusefs.session.texts import Texts
 from fusefs.session.visible_files import Unread
 

@@ -11,6 +11,11 @@ from fusefs.contract.errors import InvalidArgument
 
 _MAX_MEMORY = 32 << 20
 """Bytes that RE2 may use for one pattern; where its states do not fit, it is slower."""
+_NEAR = 4096
+_SPECIAL = frozenset("\\.^$|?*+()[]{}")
+
+Span = tuple[int, int]
+"""Where in a text something begins and ends."""
 
 
 class LinePattern:
@@ -21,6 +26,7 @@ class LinePattern:
     case are about Unicode.
 
     Attributes:
+        is_literal: it is a text, for which the engine is as fast as memory.
         names_cr: it tells of carriage returns: else those of a line's end are no part of the line.
     """
 
@@ -30,38 +36,59 @@ class LinePattern:
         Raises:
             InvalidArgument: it is none, or one that no line can match.
         """
-        options = re2.Options()
-        options.case_sensitive = not ignore_case
-        options.literal = literal
-        options.never_nl = True
-        options.never_capture = True
-        options.log_errors = False
-        options.max_mem = _MAX_MEMORY
-        self.names_cr = "\r" in pattern or (not literal and "\\r" in pattern)
         try:
-            pattern.encode()
+            encoded = pattern.encode()
         except UnicodeEncodeError:
             raise InvalidArgument(f"Not a pattern: {pattern!r} is not Unicode.") from None
         if "\n" in pattern:
             raise _in_more_lines(pattern)
-        self._compiled = _compile(pattern, options)
-        if not literal:
-            self._compiled = _compile("(?m)" + _by_line(pattern), options)
+        self.names_cr = "\r" in pattern or (not literal and "\\r" in pattern)
+        self.is_literal = literal or _SPECIAL.isdisjoint(pattern)
+        self._literal = encoded if self.is_literal and not ignore_case else None
+        self._compiled = _compile(pattern, self.is_literal, ignore_case)
+        self._needed = None
+        if not self.is_literal:
+            self._compiled = _compile("(?m)" + _by_line(pattern), self.is_literal, ignore_case)
+            needed = "" if ignore_case else _needed(pattern)
+            self._needed = _compile(needed, True, ignore_case) if needed else None
         # Its cache would keep the memory of patterns that nobody uses any more.
         re2.purge()
 
-    def find(self, text: bytes, start: int) -> tuple[int, int] | None:
-        """Return where the first match at or behind `start` begins and ends."""
+    def find(self, text: bytes, start: int) -> Span | None:
+        """Return where the first match at or behind `start` is; none goes on in the next line."""
+        if self._literal is not None:
+            # Where matches are dense, to call the engine takes longer than all else.
+            near = text.find(self._literal, start, start + _NEAR)
+            if near >= 0:
+                return near, near + len(self._literal)
+        return self.find_far(text, start)
+
+    def find_far(self, text: bytes, start: int) -> Span | None:
+        """Do as `find`, where there may be no match for long; other threads go on meanwhile."""
+        if start > len(text):
+            return None
+        if self._needed is not None:
+            needed = self._needed.search(text, start)
+            if needed is None:
+                return None
+            start = max(text.rfind(b"\n", start, needed.start()) + 1, start)
         found = self._compiled.search(text, start)
         return None if found is None else (found.start(), found.end())
 
-    def spans(self, line: str) -> Iterator[tuple[int, int]]:
+    def spans(self, line: str) -> Iterator[Span]:
         """Yield where matches in one line, without its end, begin and end: its characters."""
         for found in self._compiled.finditer(line):
             yield found.start(), found.end()
 
 
-def _compile(pattern: str, options: re2.Options) -> re2._Regexp:
+def _compile(pattern: str, literal: bool, ignore_case: bool) -> re2._Regexp:
+    options = re2.Options()
+    options.case_sensitive = not ignore_case
+    options.literal = literal
+    options.never_nl = True
+    options.never_capture = True
+    options.log_errors = False
+    options.max_mem = _MAX_MEMORY
     try:
         return re2.compile(pattern, options)
     except re2.error as error:
@@ -73,6 +100,22 @@ def _in_more_lines(pattern: str) -> InvalidArgument:
     return InvalidArgument(
         f"Not a pattern for lines: {pattern!r} has a line break, and each line is searched alone."
     )
+
+
+_TOKEN = re.compile(
+    r"""
+    \\Q (?P<quoted>.*?) (?: \\E | \Z )                    # a literal text
+    | \\[pP] (?: \{[^}]*\} | . ) | \\x (?: \{[^}]*\} | .. ) | \\[0-7]+
+    | \\ (?P<escaped>\W)
+    | \\.                                                 # what else a backslash makes special
+    | \[ \^? \]? (?: \\. | \[:\^?\w+:\] | [^\]\\] )* \]   # a class
+    | \(\? \w* (?: - (?P<off>\w+) )?                       # flags, or a kind of group
+    | [*?] | \{\d+,?\d*\}                                 # what makes optional
+    | .
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+"""A part of a pattern that RE2 takes."""
 
 
 def _by_line(pattern: str) -> str:
@@ -95,12 +138,21 @@ def _by_line(pattern: str) -> str:
     return _TOKEN.sub(about_line, pattern)
 
 
-_TOKEN = re.compile(
-    r"""
-    \\Q .*? (?: \\E | \Z )                                  # a literal text
-    | \\.                                                   # what a backslash makes special
-    | \[ \^? \]? (?: \\. | \[:\^?\w+:\] | [^\]\\] )* \]     # a class
-    | \(\? \w* - (?P<off>\w+)                               # flags that are switched off
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+def _needed(pattern: str) -> str:
+    """Return a text that is in all matches of a valid pattern, "" where none is known."""
+    runs, depth = [""], 0
+    for token in _TOKEN.finditer(pattern):
+        text = token["quoted"] or token["escaped"] or token[0]
+        is_plain = text != token[0] or (len(text) == 1 and text not in _SPECIAL)
+        is_group = token[0].startswith("(")
+        if (is_group and "i" in text) or (token[0] == "|" and not depth):
+            return ""  # other cases will do; other alternatives will do
+        if is_plain and not depth:
+            runs[-1] += text
+            continue
+        if text in "*?" or text[0] == "{":
+            runs[-1] = runs[-1][:-1]
+        depth += is_group - (token[0] == ")")
+        runs.append("")
+    longest = max(runs, key=len)
+    return longest if len(longest) > 1 else ""

@@ -10,12 +10,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
-from fusefs.session.line_patterns import LinePattern
+from fusefs.session.line_patterns import LinePattern, Span
 
 _BOM = b"\xef\xbb\xbf"
-
-Span = tuple[int, int]
-"""Where in a batch's text something begins and ends."""
+_NEWLINE = ord("\n")
 
 
 def to_text(data: bytes, *, keep_cr: bool) -> bytes | None:
@@ -51,7 +49,7 @@ class Batch:
 
     def search(self, pattern: LinePattern) -> None:
         """Find the first match. In any thread."""
-        self.first = pattern.find(self.text, 0)
+        self.first = pattern.find_far(self.text, 0)
 
     def matches(self, pattern: LinePattern) -> Iterator[FileMatches]:
         """Yield the files that have a match, in order."""
@@ -89,32 +87,27 @@ class FileMatches:
 
     def has_line_at(self, place: int) -> bool:
         """Tell whether a line of the file is at `place`."""
-        return self._begin_of(place) < self._end
-
-    def _begin_of(self, place: int) -> int:
-        return max(self.text.rfind(b"\n", self._start, place) + 1, self._start)
-
-    def _end_of(self, place: int) -> int:
-        end = self.text.find(b"\n", place, self._end)
-        return end if end >= 0 else self._end
+        return place < self._end or (
+            place == self._end > self._start and self.text[place - 1] != _NEWLINE
+        )
 
     def match_behind(self) -> Span | None:
         """Return the first match behind the file."""
         if self._found is not None and self._found[0] <= self._end:
-            self._found = self._find(self._end + 1)
+            self._found = self._pattern.find(self.text, self._end + 1)
         return self._found
-
-    def _find(self, place: int) -> Span | None:
-        return self._pattern.find(self.text, place) if place <= len(self.text) else None
 
     def lines(self) -> Iterator[tuple[Span, Span]]:
         """Yield the matching lines, and the first match in each."""
-        while (found := self._found) is not None and found[0] <= self._end:
-            begin, end = self._begin_of(found[0]), self._end_of(found[1])
-            if begin >= self._end:
-                return
+        text, start, file_end = self.text, self._start, self._end
+        newline_before, newline_at, find = text.rfind, text.find, self._pattern.find
+        while (found := self._found) is not None and self.has_line_at(found[0]):
+            begin = newline_before(b"\n", start, found[0]) + 1 or start
+            end = newline_at(b"\n", found[1], file_end)
+            if end < 0:
+                end = file_end
             yield (begin, end), found
-            self._found = self._find(end + 1)
+            self._found = find(text, end + 1)
 
     def shown(
         self, before: int, after: int, may_show: Callable[[], bool]
@@ -126,25 +119,27 @@ class FileMatches:
             after: lines to show after one.
             may_show: asked for each matching line; if it says no, that is the end.
         """
+        text = self.text
         number, at, left = 1, self._start, 0  # of the first line that is not shown yet
         for line, found in self.lines():
             while left and at < line[0]:
-                end = self._end_of(at)
+                end = text.index(b"\n", at)
                 yield number, (at, end), None
                 number, at, left = number + 1, end + 1, left - 1
             if not may_show():
                 return
             begin = line[0]
             for _ in range(before):
-                begin = max(self.text.rfind(b"\n", at, max(begin - 1, at)) + 1, at)
-            number += self.text.count(b"\n", at, begin)
+                begin = text.rfind(b"\n", at, max(begin - 1, at)) + 1 or at
+            number += text.count(b"\n", at, begin)
             while begin < line[0]:
-                end = self._end_of(begin)
+                end = text.index(b"\n", begin)
                 yield number, (begin, end), None
                 number, begin = number + 1, end + 1
             yield number, line, found
             number, at, left = number + 1, line[1] + 1, after
         while left and at < self._end:
-            end = self._end_of(at)
+            end = text.find(b"\n", at, self._end)
+            end = end if end >= 0 else self._end
             yield number, (at, end), None
             number, at, left = number + 1, end + 1, left - 1

@@ -7,15 +7,16 @@ from collections import deque
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from itertools import islice
 
 from fusefs.contract.paths import decode
 from fusefs.session.line_patterns import LinePattern
 from fusefs.session.text_batches import Batch, FileMatches, to_text
 from fusefs.session.view_reader import ViewReader
-from fusefs.session.visible_files import Content, Unread
+from fusefs.session.visible_files import Content, Rules, Unread
 from fusefs.tree.backend import Read
 
-_FIRST_BYTES, _MOST_BYTES = 128 << 10, 2 << 20
+_FIRST_BYTES, _MOST_BYTES = 64 << 10, 512 << 10
 """Bytes of text that are searched at a time: little at first, so that the first match is soon
 there, then more, to be fast."""
 _MOST_FILES = 1000
@@ -58,12 +59,16 @@ class Texts:
 
     def matches(self, pattern: LinePattern) -> Generator[tuple[str, FileMatches], None, None]:
         """Yield path and matches of the files that have some."""
+        rules, changed = Rules(self._view), False
         with closing(_looked_through(self._groups(pattern), pattern)) as groups:
             for group in groups:
                 for file in group.batch.matches(pattern):
+                    path = group.paths[file.number]
                     self._account(group, file.number + 1)
-                    if self._is_visible(group, file.number):
-                        yield decode(group.paths[file.number]), file
+                    # What was read before they changed may not be visible any more.
+                    changed = rules.have_changed() or changed
+                    if not changed or self._is_visible(path):
+                        yield decode(path), file
                 self._account(group, len(group.paths))
 
     def _account(self, group: _Group, count: int) -> None:
@@ -74,25 +79,24 @@ class Texts:
         while group.unread and (at_end or group.unread[0][0] < count):
             self._unread.append(group.unread.popleft()[1])
 
-    def _is_visible(self, group: _Group, number: int) -> bool:
-        """Tell whether a file is visible yet: the rules may have changed since it was read."""
-        self._view.refresh()
-        if self._view.epoch == group.epoch:
-            return True
-        names = group.paths[number].split(b"/")[1:]
-        return self._view.rules.cursor(tuple(names)).visible
+    def _is_visible(self, path: bytes) -> bool:
+        return self._view.rules.cursor(tuple(path.split(b"/")[1:])).visible
 
     def _groups(self, pattern: LinePattern) -> Generator[_Group, None, None]:
-        group, wanted = _Group(self._view.epoch), _FIRST_BYTES
+        group, wanted = _Group(), _FIRST_BYTES
+        keep_cr = pattern.names_cr
         for path, read in self._contents:
-            text = _text(read, keep_cr=pattern.names_cr)
+            text = to_text(read, keep_cr=keep_cr) if isinstance(read, bytes) else None
             if text is not None:
-                group.add(path, text)
-            elif not isinstance(read, FileNotFoundError):
-                group.leave_out(Unread(decode(path), self._why(read)))
-            if group.bytes >= wanted or len(group.paths) == _MOST_FILES:
+                group.paths.append(path)
+                group.texts.append(text)
+                group.bytes += len(text)
+                if group.bytes < wanted and len(group.paths) < _MOST_FILES:
+                    continue
                 yield group
-                group, wanted = _Group(self._view.epoch), min(2 * wanted, _MOST_BYTES)
+                group, wanted = _Group(), min(2 * wanted, _MOST_BYTES)
+            elif not isinstance(read, FileNotFoundError):
+                group.unread.append((len(group.paths), Unread(decode(path), self._why(read))))
         yield group
 
     def _why(self, read: Read) -> str:
@@ -103,59 +107,45 @@ class Texts:
         return read.strerror or str(read)
 
 
-def _text(read: Read, *, keep_cr: bool) -> bytes | None:
-    return to_text(read, keep_cr=keep_cr) if isinstance(read, bytes) else None
-
-
 class _Group:
     """Some files.
 
     Attributes:
-        epoch: of the view, when they were read.
-        paths: of those that are searched.
+        paths, texts: of those that are searched.
         bytes: of their texts together.
         unread: what is left out, each with the number of files before it.
         accounted: how many of the files are counted.
-        batch: their texts, once `search` was called.
+        batch: their texts put together, once `search` was called.
     """
 
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
+    def __init__(self) -> None:
         self.paths: list[bytes] = []
+        self.texts: list[bytes] = []
         self.bytes = 0
         self.unread: deque[tuple[int, Unread]] = deque()
         self.accounted = 0
         self.batch = Batch([])
-        self._texts: list[bytes] = []
-
-    def add(self, path: bytes, text: bytes) -> None:
-        """Add a file to be searched."""
-        self.paths.append(path)
-        self._texts.append(text)
-        self.bytes += len(text)
-
-    def leave_out(self, what: Unread) -> None:
-        """Add what cannot be searched."""
-        self.unread.append((len(self.paths), what))
 
     def search(self, pattern: LinePattern) -> None:
         """Look for the first match. In any thread."""
-        self.batch = Batch(self._texts)
-        self._texts.clear()
-        self.batch.search(pattern)
+        if self.texts:  # else there is not even an empty one to be found in
+            self.batch = Batch(self.texts)
+            self.texts.clear()
+            self.batch.search(pattern)
 
 
 def _looked_through(
     groups: Generator[_Group, None, None], pattern: LinePattern
 ) -> Generator[_Group, None, None]:
-    """Yield groups in which the first match was looked for, by threads if there are many groups.
+    """Yield groups in which the first match was looked for, by threads where that takes long.
 
     The engine needs no interpreter lock, and everything else does: so threads do this, and the
     matches behind the first are for whoever takes them.
     """
-    group = next(groups)
-    group.search(pattern)
-    yield group
+    first_ones = groups if pattern.is_literal else islice(groups, 1)
+    for group in first_ones:
+        group.search(pattern)
+        yield group
     threads = min(len(os.sched_getaffinity(0)), _MOST_THREADS)
     waiting: deque[tuple[_Group, Future[None]]] = deque()
     with closing(_Pool(threads)) as pool:

@@ -8,24 +8,25 @@ neither looked at nor counted, and what the rules say by then holds from then on
 from __future__ import annotations
 
 import errno
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from itertools import chain, groupby, islice
+from collections.abc import Hashable, Iterable, Iterator
+from itertools import groupby, islice
 from operator import attrgetter
+from time import monotonic
 from typing import NamedTuple
 
 from fusefs.contract.globs import EVERYTHING, Selection
 from fusefs.contract.kinds import Kind
 from fusefs.contract.paths import decode
-from fusefs.contract.sessions import World
 from fusefs.contract.view import Cursor
 from fusefs.session.place import Place
 from fusefs.session.stat import DIRECTORY_KINDS
 from fusefs.session.view_reader import CONTROL_NAME, ViewReader
-from fusefs.tree.backend import Backend, Read, Scanned
+from fusefs.tree.backend import SCAN_PAGE, Backend, Read, Scanned
 from fusefs.tree.tree import Bound
 
-_REFRESH = 256
-"""Names gone through until it is looked whether the rules have changed."""
+_SOON = 0.001
+"""Seconds until it is looked again whether the rules have changed."""
+_DIR, _MOUNT = DIRECTORY_KINDS
 _READ_AT_ONCE = 256
 
 
@@ -70,10 +71,13 @@ class _Directory:
         cursor: what the rules say there.
         selection: what is wanted in it.
         backend, tag, key, bound: as of a `fusefs.session.place.Place`.
-        entries: what is left to go through.
+        entries: what is left to go through, of what was listed.
+        last: the name to go on with when that is done; b"" for none.
     """
 
-    __slots__ = ("backend", "bound", "cursor", "entries", "key", "prefix", "selection", "tag")
+    __slots__ = (
+        "backend", "bound", "cursor", "entries", "key", "last", "prefix", "selection", "tag"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -93,10 +97,49 @@ class _Directory:
         self.key = key
         self.bound = bound
         self.entries: Iterator[Scanned] = iter(())
+        self.last = b""
+
+    @property
+    def is_open(self) -> bool:
+        """Whatever is in it is visible."""
+        return self.cursor.visible and self.cursor.uniform and self.prefix != b"/"
+
+    def shows(self, name: bytes) -> bool:
+        """Tell whether an entry is visible."""
+        return self.cursor.child(name).visible and not self.reserves(name)
+
+    def wants_directory(self, name: bytes) -> bool:
+        """Tell whether a directory is wanted itself."""
+        return self.shows(name) and self.selection.wants_directory(name)
+
+    def reserves(self, name: bytes) -> bool:
+        """Tell whether a name is the control file's."""
+        return name == CONTROL_NAME and self.prefix == b"/"
 
 
 Content = tuple[bytes, Read]
 """A file's path as in `Visible`, and what is in it."""
+
+
+class Rules:
+    """The rules of a session while something goes on that must follow them."""
+
+    def __init__(self, view: ViewReader) -> None:
+        """Begin with the rules as they are."""
+        self._view = view
+        self._epoch = view.epoch
+        self._look_at = 0.0
+
+    def have_changed(self) -> bool:
+        """Tell whether the rules are others since the last time; asked very often."""
+        now = monotonic()
+        if now >= self._look_at:
+            self._view.refresh()
+            self._look_at = now + _SOON
+        if self._view.epoch == self._epoch:
+            return False
+        self._epoch = self._view.epoch
+        return True
 
 
 class VisibleFiles:
@@ -113,9 +156,9 @@ class VisibleFiles:
         """Begin at the visible directory `top`."""
         self.unread: list[Unread] = []
         self._view = view
-        self._epoch = view.epoch
         self._top = top
         self._selection = selection
+        self._stack: list[_Directory] = []
 
     def __iter__(self) -> Iterator[Visible]:
         view, top = self._view, self._top
@@ -124,74 +167,67 @@ class VisibleFiles:
         here = _Directory(
             prefix, top.cursor, self._selection, backend, top.tag, top.key, top.bound
         )
-        stack = [self._listed(here)]
-        left = _REFRESH
-        while stack:
-            here = stack[-1]
-            prefix, cursor, backend, key = here.prefix, here.cursor, here.backend, here.key
-            wants, directories = here.selection.wants, here.selection.directories
-            is_open = cursor.uniform and cursor.visible and prefix != b"/"
+        self._list(here)
+        self._stack = [here]
+        have_changed = Rules(view).have_changed
+        while self._stack:
+            here = self._stack[-1]
+            prefix, backend, key = here.prefix, here.backend, here.key
+            wants, is_open = here.selection.wants, here.is_open
             for entry in here.entries:
-                name = entry.name
-                is_visible = is_open or (
-                    cursor.child(name).visible and (prefix != b"/" or name != CONTROL_NAME)
-                )
-                if entry.kind in DIRECTORY_KINDS:
-                    if is_visible and directories and here.selection.wants_directory(name):
+                name, kind = entry.name, entry.kind
+                if kind is _DIR or kind is _MOUNT:
+                    if here.selection.directories and here.wants_directory(name):
                         yield Visible(prefix + name, backend, key, entry)
-                    below = self._enter(here, entry)
-                    if below is not None:
-                        stack.append(below)
-                        break
-                elif is_visible and wants(name):
-                    yield Visible(prefix + name, backend, key, entry)
-                left -= 1
-                if not left:
-                    left = _REFRESH
-                    view.refresh()
-                if view.epoch != self._epoch:
-                    self._follow_rules(stack)
+                        if have_changed():
+                            self._follow_rules()
+                    self._enter(here, entry)
                     break
+                if (is_open or here.shows(name)) and wants(name):
+                    yield Visible(prefix + name, backend, key, entry)
+                    if have_changed():
+                        self._follow_rules()
+                        break
             else:
-                stack.pop()
+                if here.last:
+                    self._list(here)
+                else:
+                    self._stack.pop()
 
-    def _enter(self, here: _Directory, entry: Scanned) -> _Directory | None:
-        """Return a directory to go through, None if there is nothing for the session in it."""
+    def _enter(self, here: _Directory, entry: Scanned) -> None:
+        """Go on in a directory, if there can be something for the session in it."""
         name = entry.name
         cursor = here.cursor.child(name)
-        if not (cursor.visible or cursor.passage):
-            return None
         selection = here.selection.enter(name)
-        if selection is None:
-            return None
+        if selection is None or not (cursor.visible or cursor.passage) or here.reserves(name):
+            return
         prefix = here.prefix + name + b"/"
-        if here.bound is None or name not in here.bound.below:
-            return self._listed(
-                _Directory(prefix, cursor, selection, here.backend, here.tag, entry.key, None)
-            )
-        try:
-            spot = self._view.tree.child(here.backend, here.tag, here.key, here.bound, name)
-        except OSError as error:
-            self._note(prefix, error)
-            return None
-        return self._listed(
-            _Directory(
-                prefix, cursor, selection, spot.backend, spot.tag, spot.node.key, spot.bound
-            )
-        )
+        backend, tag, key, bound = here.backend, here.tag, entry.key, None
+        if here.bound is not None and name in here.bound.below:
+            try:
+                backend, tag, node, bound = self._view.tree.child(
+                    backend, tag, here.key, here.bound, name
+                )
+            except OSError as error:
+                self._note(prefix, error)
+                return
+            key = node.key
+        below = _Directory(prefix, cursor, selection, backend, tag, key, bound)
+        self._list(below)
+        self._stack.append(below)
 
-    def _listed(self, directory: _Directory) -> _Directory:
-        if directory.cursor.visible:
-            directory.entries = chain.from_iterable(self._pages(directory))
-        else:
+    def _list(self, directory: _Directory) -> None:
+        """Go on to what comes next in a directory."""
+        if not directory.cursor.visible:
             directory.entries = self._named(directory)
-        return directory
-
-    def _pages(self, directory: _Directory) -> Iterator[Sequence[Scanned]]:
+            return
         try:
-            yield from directory.backend.scan(directory.key)
+            page = directory.backend.scan(directory.key, directory.last)
         except OSError as error:
             self._note(directory.prefix, error)
+            page = ()
+        directory.entries = iter(page)
+        directory.last = page[-1].name if len(page) >= SCAN_PAGE else b""
 
     def _named(self, directory: _Directory) -> Iterator[Scanned]:
         """Yield what the rules name in a passage, which cannot be listed."""
@@ -213,12 +249,12 @@ class VisibleFiles:
         if error.errno not in _GONE:
             self.unread.append(Unread(decode(prefix[:-1]), error.strerror or str(error)))
 
-    def _follow_rules(self, stack: Sequence[_Directory]) -> None:
+    def _follow_rules(self) -> None:
         """Go by the rules as they are now."""
-        self._epoch = self._view.epoch
-        for directory in stack:
-            directory.cursor = self._view.rules.root
-            bound: Bound | None = self._view.tree.top
+        view = self._view
+        for directory in self._stack:
+            directory.cursor = view.rules.root
+            bound: Bound | None = view.tree.top
             for name in directory.prefix.split(b"/")[1:-1]:
                 directory.cursor = directory.cursor.child(name)
                 bound = bound and bound.below.get(name)
@@ -228,10 +264,20 @@ class VisibleFiles:
 _GONE = (errno.ENOENT, errno.ENOTDIR)
 
 
-def contents(files: Iterable[Visible], max_bytes: int) -> Iterator[Content]:
-    """Yield what is in files, or how large those are that have over `max_bytes` bytes."""
+def contents(
+    files: Iterable[Visible], max_bytes: int, *, links: bool = False
+) -> Iterator[Content]:
+    """Yield what is in files, or how large those are that have over `max_bytes` bytes.
+
+    Args:
+        files: among other nodes, which are passed over.
+        max_bytes: the most to read of one.
+        links: a link is a file that holds its target.
+    """
+    kinds = (Kind.FILE, Kind.SYMLINK) if links else (Kind.FILE,)
     for backend, group in groupby(files, attrgetter("backend")):
-        while some := list(islice(group, _READ_AT_ONCE)):
+        while several := list(islice(group, _READ_AT_ONCE)):
+            some = [file for file in several if file.entry.kind in kinds]
             while some:
                 found = [(file.directory, file.entry) for file in some]
                 read = backend.read_files(found, max_bytes)
@@ -240,9 +286,3 @@ def contents(files: Iterable[Visible], max_bytes: int) -> Iterator[Content]:
 
 
 _path = attrgetter("path")
-
-
-def is_searched(file: Visible, world: World) -> bool:
-    """Tell whether a node has text of its own that can be searched."""
-    kind = file.entry.kind
-    return kind == Kind.FILE or (kind == Kind.SYMLINK and world == World.CHAT)

@@ -75,6 +75,24 @@ class ContentStore:
         fd = os.open(self.path(sha256), os.O_RDONLY | os.O_CLOEXEC)
         return LargeContent(fd, sha256, size)
 
+    def whole(self, txn: Reader, sha256: bytes, size: int) -> bytes | None:
+        """Return content of `size` bytes, wherever it is kept, or None. May block.
+
+        Raises:
+            Damaged: it is not what was stored.
+        """
+        if size <= INLINE_MAX:
+            return self.small(txn, sha256)
+        try:
+            large = self.open_large(sha256, size)
+        except FileNotFoundError:
+            return None
+        try:
+            large.prepare(txn, 0, size)
+            return large.read(0, size)
+        finally:
+            large.close()
+
     def adopt(self, txn: Writer, source: Path, found: Digest) -> None:
         """Make the file `source` (synced, never written again) the content that was `found`.
 

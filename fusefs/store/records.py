@@ -13,7 +13,9 @@ EMPTY_SHA256 = hashlib.sha256().digest()
 """The hash of no bytes; empty content is never stored."""
 
 _FIXED = struct.Struct("<BBHIIQqqqqQ")
-_SUMMARY = struct.Struct("<BB10xQ32xQ")
+SUMMARY = struct.Struct("<BB10xQ32xQ")
+"""Kind, state, size and id of a packed record; its tail is at `TAIL`."""
+TAIL = _FIXED.size
 
 
 class State(IntEnum):
@@ -106,23 +108,6 @@ def unpack(raw: bytes) -> Record:
         ValueError: `raw` is too short to be one.
     """
     try:
-        return Record._make((*_FIXED.unpack_from(raw), raw[_FIXED.size :]))
+        return Record._make((*_FIXED.unpack_from(raw), raw[TAIL:]))
     except struct.error:
         raise ValueError("a node record is damaged") from None
-
-
-Summary = tuple[int, int, int, int, bytes]
-"""Kind, state, size, id and tail of a record."""
-
-
-def summarise(raw: bytes) -> Summary:
-    """Return what most is asked for of the record in `raw`, faster than `unpack`.
-
-    Raises:
-        ValueError: `raw` is too short to be one.
-    """
-    try:
-        kind, state, size, node_id = _SUMMARY.unpack_from(raw)
-    except struct.error:
-        raise ValueError("a node record is damaged") from None
-    return kind, state, size, node_id, raw[_FIXED.size :]

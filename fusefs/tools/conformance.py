@@ -1,8 +1,8 @@
 """Runs the conformance vectors through the faces of this implementation.
 
 The vectors are described in ``conformance/README.md``. The faces are ``api``, the Python
-session, and ``mount``, system calls in a real mount. Every run makes its own instances in
-temporary folders and touches nothing else.
+session, ``mount``, system calls in a real mount, and ``cli``, the command line. Every run makes its
+own instances in temporary folders and touches nothing else.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from fusefs.session.session import Session
 from fusefs.store.instance import Instance
 from fusefs.tools.conformance_cases import Outcome, plant, run_cases
 from fusefs.tools.conformance_faces import Face, MountFace, MountFailed, mounted
+from fusefs.tools.conformance_finding import CommandFace
 from fusefs.tools.conformance_repositories import RepositoryFace, mount_all
 from fusefs.tools.conformance_vectors import FACES, Scenario, Tree, VectorError, load, shipped
 
@@ -57,6 +58,8 @@ def _run_scenario(scenario: Scenario, name: str) -> Generator[Outcome, None, Non
                 if name == "mount":
                     place = mounted(folder / "instance", spec.name, folder / "mount")
                     face = MountFace(stack.enter_context(place), spec.directory)
+                elif name == "cli":
+                    face = CommandFace(folder / "instance", spec.name)
                 else:
                     face = RepositoryFace(Session(instance, spec))
                 operator = Session(instance, OPERATOR)

@@ -16,13 +16,13 @@ from fusefs.session.repository import Repository
 from fusefs.session.session import Session
 from fusefs.store.instance import Instance
 from fusefs.store.rights import note_right
-from fusefs.tools.conformance_faces import SessionFace
+from fusefs.tools.conformance_finding import FindingFace
 from fusefs.tools.conformance_vectors import Tree
 
 _BRANCH = "main"
 
 
-class RepositoryFace(SessionFace):
+class RepositoryFace(FindingFace):
     """A session's methods, and its commits."""
 
     def __init__(self, session: Session) -> None:

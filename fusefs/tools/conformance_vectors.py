@@ -14,20 +14,21 @@ from fusefs.contract.errors import ContractError
 from fusefs.contract.sessions import SessionSpec
 from fusefs.tools.conformance_chunks import write_out
 
-FACES = ("api", "mount")
+FACES = ("api", "mount", "cli")
 
 Tree = Mapping[str, "str | Mapping[str, Any] | None"]
 """Path to a file's text, to None for a directory, to ``{"link": target}``, or to a repository."""
 
 _OPERATIONS = frozenset(
     {"list", "read", "write", "mkdir", "rm", "mv", "symlink", "stat", "format", "commit",
-     "cut", "halve"}
+     "cut", "halve", "glob", "grep"}
 )  # fmt: skip
 _API_ONLY = frozenset({"format", "commit", "cut", "halve"})
 _CASE_KEYS = frozenset(
     {"op", "path", "target", "content", "recursive", "by", "entries", "world",
-     "directory_level", "text", "tokens", "size", "overlap", "least", "piece", "expect", "faces",
-     "about"}
+     "directory_level", "text", "tokens", "size", "overlap", "least", "piece", "pattern",
+     "include", "literal", "ignore_case", "before", "after", "limit", "results", "expect",
+     "faces", "about"}
 )  # fmt: skip
 
 
@@ -53,7 +54,7 @@ class Case:
     @property
     def call(self) -> str:
         """The call, for people."""
-        given = (self.fields.get(key) for key in ("path", "target"))
+        given = (self.fields.get(key) for key in ("pattern", "path", "target"))
         return " ".join([self.op, *(repr(value) for value in given if value is not None)])
 
     def refused(self, face: str) -> bool:
@@ -138,7 +139,11 @@ def _case(number: int, data: Mapping[str, object]) -> Case:
     if "text" in data:
         write_out(data["text"])
     expect, op = data["expect"], str(data["op"])
-    default = ("api",) if op in _API_ONLY or data.get("by") == "operator" else FACES
+    default: tuple[str, ...] = ("api", "mount")
+    if op in _API_ONLY or data.get("by") == "operator":
+        default = ("api",)
+    elif op in ("glob", "grep"):
+        default = ("api", "cli")
     faces = data.get("faces", default)
     if not (isinstance(expect, Mapping) and isinstance(faces, Sequence)):
         raise TypeError(f"not a case: {data!r}")

@@ -80,6 +80,8 @@ Read = bytes | int | OSError
 read: among others FileNotFoundError."""
 
 
+SCAN_PAGE = 1000
+"""Entries that `Backend.scan` returns, at least, where there are so many."""
 READ_AT_ONCE = 2 << 20
 """Bytes after which `Backend.read_files` stops."""
 
@@ -259,9 +261,9 @@ class Backend(Protocol):
         """Open the directory `key` for listing."""
         ...
 
-    def scan(self, key: Hashable) -> Iterator[Sequence[Scanned]]:
-        """Yield the entries of the directory `key` in name order, page by page, faster than
-        listing it; they may be out of date by then."""
+    def scan(self, key: Hashable, after: bytes = b"") -> Sequence[Scanned]:
+        """Return entries of the directory `key`, those after the name `after`, in name order:
+        faster than listing it. Fewer than `SCAN_PAGE` only where there are no more."""
         ...
 
     def read_files(self, files: Sequence[Found], limit: int) -> Sequence[Read]:

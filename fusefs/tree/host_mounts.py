@@ -61,6 +61,16 @@ def is_in_view(path: bytes) -> bool:
     return True
 
 
+def _path_of(fd: int) -> bytes | None:
+    """Return the path of what `fd` holds, None where no mount point is that deep."""
+    try:
+        return host_calls.path_of(fd)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            return None
+        raise
+
+
 class MountTable:
     """The mounts of this process, read again only when the kernel says they changed."""
 
@@ -86,18 +96,24 @@ class MountTable:
     def below(self, parent_fd: int, name: bytes) -> bool:
         """Tell whether anything is mounted at or below the directory `name` in `parent_fd`."""
         self._refresh()
-        try:
-            parent = os.readlink(host_calls.descriptor_path(parent_fd))
-        except OSError as error:
-            if error.errno == errno.ENAMETOOLONG:
-                return False  # no mount point is that deep
-            raise
+        parent = _path_of(parent_fd)
+        if parent is None:
+            return False
         directory = os.path.join(parent, name)
         inside = directory + b"/"
         return any(
             mount.point == directory or mount.point.startswith(inside)
             for mount in self._mounts.values()
         )
+
+    def own_entries(self, directory_fd: int) -> set[bytes]:
+        """Return the names in a directory on which views of this program are mounted."""
+        self._refresh()
+        own = [mount.point for mount in self._mounts.values() if mount.type in OWN_TYPES]
+        if not own:
+            return set()
+        directory = _path_of(directory_fd)
+        return {os.path.basename(point) for point in own if os.path.dirname(point) == directory}
 
     def close(self) -> None:
         """Give the descriptor back."""

@@ -8,19 +8,19 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import takewhile
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from fusefs.contract.kinds import Kind
 from fusefs.tree.backend import Entry, Found, Read, Scanned, join_up_to, read_some
-from fusefs.tree.host_files import open_bytes
 from fusefs.tree.host_nodes import HostNode
-from fusefs.tree.host_paths import O_LIST, O_NODE, not_found, reopen
+from fusefs.tree.host_paths import O_LIST, not_found, reopen
 
 if TYPE_CHECKING:
     from fusefs.tree.host_tree import HostTree
 
 _KINDS = {stat.S_IFIFO: Kind.FIFO, stat.S_IFSOCK: Kind.SOCKET}
-_O_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_O_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class HostDirectory:
@@ -43,15 +43,15 @@ class HostDirectory:
         self._names = []
 
 
-def scan(tree: HostTree, directory: HostNode) -> Iterator[Sequence[Scanned]]:
-    """Yield the entries of a directory, devices left out."""
+def scan(tree: HostTree, directory: HostNode, after: bytes) -> list[Scanned]:
+    """Return the entries of a directory, those after the name `after` but for devices."""
     found = []
     with _listed(tree, directory) as fd, os.scandir(fd) as entries:
         for entry in entries:
             with suppress(FileNotFoundError):
                 found.append(_scanned(tree, directory, fd, entry))
     found.sort()
-    yield found
+    return found[bisect_right(found, after, key=itemgetter(0)) :] if after else found
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def _scanned(tree: HostTree, directory: HostNode, fd: int, entry: os.DirEntry[st
     if entry.is_file(follow_symlinks=False):
         return Scanned(name, Kind.FILE, None, None, None)
     if entry.is_dir(follow_symlinks=False):
-        return Scanned(name, Kind.DIR, tree.child(directory, fd, name).key, None, None)
+        return Scanned(name, Kind.DIR, tree.held(directory, fd, name), None, None)
     if entry.is_symlink():
         return Scanned(name, Kind.SYMLINK, None, None, None)
     kind = _KINDS.get(stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode))
@@ -92,34 +92,31 @@ def read_files(tree: HostTree, files: Sequence[Found], limit: int) -> list[Read]
     except OSError as error:
         return [error] * len(beside)
     try:
-        return read_some(_read(tree, fd, entry, limit) for entry in beside)
+        ours = tree.mounts.own_entries(fd)
+        return read_some(
+            not_found() if entry.name in ours else _read(fd, entry, limit) for entry in beside
+        )
     finally:
         os.close(fd)
 
 
-def _read(tree: HostTree, directory_fd: int, entry: Scanned, limit: int) -> Read:
+def _read(directory_fd: int, entry: Scanned, limit: int) -> Read:
     try:
         if entry.kind == Kind.SYMLINK:
             return os.readlink(entry.name, dir_fd=directory_fd)
-        fd = _open(tree, directory_fd, entry.name)
+        fd = os.open(entry.name, _O_READ, dir_fd=directory_fd)
     except OSError as error:
         return error
     try:
-        size = os.fstat(fd).st_size
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode):
+            return not_found()  # another thing has its name by now
+        size = info.st_size
         return size if size > limit else join_up_to(limit, _pieces(fd, size))
     except OSError as error:
         return error
     finally:
         os.close(fd)
-
-
-def _open(tree: HostTree, directory_fd: int, name: bytes) -> int:
-    node_fd = os.open(name, O_NODE, dir_fd=directory_fd)
-    try:
-        tree.check_foreign(node_fd)
-        return open_bytes(node_fd, write=False)
-    finally:
-        os.close(node_fd)
 
 
 def _pieces(fd: int, size: int) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 import weakref
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 
 from fusefs.contract.kinds import Kind
 from fusefs.tree import host_attributes, host_calls, host_scan
@@ -128,22 +128,18 @@ class HostTree:
         directory = _node(parent)
         parent_fd = self.open_node(directory)
         try:
-            return self.child(directory, parent_fd, name)
+            return self._child(directory, parent_fd, name)
         finally:
             os.close(parent_fd)
 
     def open_directory(self, key: Hashable) -> HostDirectory:
         return HostDirectory(self, _node(key))
 
-    def scan(self, key: Hashable) -> Iterator[Sequence[Scanned]]:
-        return host_scan.scan(self, _node(key))
+    def scan(self, key: Hashable, after: bytes = b"") -> Sequence[Scanned]:
+        return host_scan.scan(self, _node(key), after)
 
     def read_files(self, files: Sequence[Found], limit: int) -> list[Read]:
         return host_scan.read_files(self, files, limit)
-
-    def check_foreign(self, fd: int) -> None:
-        """Refuse (ENOENT) what is on a view of our own, which would wait for itself."""
-        self._table.base(fd)
 
     def children(self, directory: HostNode, names: Sequence[bytes], limit: int) -> list[Entry]:
         """Return the first `limit` entries called so that are (still) there."""
@@ -154,7 +150,7 @@ class HostTree:
                 if len(found) >= limit:
                     break
                 try:
-                    found.append(Entry(name, self.child(directory, parent_fd, name)))
+                    found.append(Entry(name, self._child(directory, parent_fd, name)))
                 except FileNotFoundError:
                     continue
         finally:
@@ -232,7 +228,7 @@ class HostTree:
         above = _node(parent)
         parent_fd = self.open_node(above)
         try:
-            found = self.child(above, parent_fd, name)
+            found = self._child(above, parent_fd, name)
             node = _node(found.key)
             self._check_removal(parent_fd, name, found.kind, directory)
             origin = TrashOrigin(
@@ -334,8 +330,15 @@ class HostTree:
         if not self._is_let_go:
             self._unsynced.sync(self._root_fd, self.open_node)
 
-    def child(self, directory: HostNode, parent_fd: int, name: bytes) -> Node:
+    def held(self, directory: HostNode, parent_fd: int, name: bytes) -> HostNode:
         """Return the node called `name` in a directory, whose descriptor is `parent_fd`."""
+        fd = os.open(name, O_NODE, dir_fd=parent_fd)
+        try:
+            return self._table.intern(self._table.base(fd), os.fstat(fd), directory, name)
+        finally:
+            os.close(fd)
+
+    def _child(self, directory: HostNode, parent_fd: int, name: bytes) -> Node:
         fd = os.open(name, O_NODE, dir_fd=parent_fd)
         try:
             base = self._table.base(fd)

@@ -164,8 +164,7 @@ class RepositoryNodes:
         """Yield the entries of a directory, those after the name `after`, looking at no object."""
         for name, found in self._merged(txn, parent, after):
             if isinstance(found, Record):
-                record = (found.kind, found.state, found.size, found.id, found.tail)
-                yield scanned(name, record)
+                yield scanned(name, found.tail, found.kind, found.state, found.size, found.id)
             elif found.mode in (TREE, GITLINK):
                 yield Scanned(name, Kind.DIR, self._fold(parent, name, found), None, None)
             else:

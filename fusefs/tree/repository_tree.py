@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import islice, takewhile
 
 from fusefs.contract.kinds import Kind
@@ -25,6 +25,7 @@ from fusefs.store.working_copies import WorkingCopy
 from fusefs.tree import store_scan
 from fusefs.tree.backend import (
     PERSON,
+    SCAN_PAGE,
     Actor,
     Change,
     Directory,
@@ -46,7 +47,6 @@ from fusefs.tree.repository_rewrite import Rewrite
 from fusefs.tree.store_names import entry_in, live_path, os_error, touch
 from fusefs.tree.store_tree import StoreTree
 
-_PAGE = 1000
 _SHA256_BYTES = 32
 
 
@@ -138,20 +138,14 @@ class RepositoryTree:
             listed = islice(self.nodes.children(txn, found, after), limit)
             return [Entry(node.name, self._shown(txn, node)) for node in listed]
 
-    def scan(self, key: Hashable) -> Iterator[Sequence[Scanned]]:
-        """Yield the entries of a directory, none of one that is gone."""
-        after = b""
-        while True:
-            with self._kv.read() as txn:
-                try:
-                    found = self.nodes.find(txn, key)
-                except FileNotFoundError:
-                    return
-                page = list(islice(self.nodes.scan(txn, found, after), _PAGE))
-            yield page
-            if len(page) < _PAGE:
-                return
-            after = page[-1].name
+    def scan(self, key: Hashable, after: bytes = b"") -> Sequence[Scanned]:
+        """Return entries of a directory, none of one that is gone."""
+        with self._kv.read() as txn:
+            try:
+                found = self.nodes.find(txn, key)
+            except FileNotFoundError:
+                return []
+            return list(islice(self.nodes.scan(txn, found, after), SCAN_PAGE))
 
     def read_files(self, files: Sequence[Found], limit: int) -> list[Read]:
         """Return what is in files that `scan` found."""

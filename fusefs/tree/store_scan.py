@@ -10,9 +10,10 @@ from fusefs.contract.kinds import Kind
 from fusefs.store import keys
 from fusefs.store.instance import Instance
 from fusefs.store.kv import KV, after_prefix
-from fusefs.store.records import State, Summary, summarise
+from fusefs.store.records import SUMMARY, TAIL, State
 from fusefs.tree.backend import (
     READ_AT_ONCE,
+    SCAN_PAGE,
     File,
     Found,
     Read,
@@ -21,37 +22,40 @@ from fusefs.tree.backend import (
     publish,
 )
 
-_PAGE = 1000
+_NAME_AT = len(keys.entries(0))
 _CHUNK = 1 << 20
 _KINDS = (Kind.DIR, *Kind)
-_FILE = int(Kind.FILE)
+_FILE = Kind.FILE
 _STATES = 3
-_CLEAN, _SCRATCH, _OBJECT = int(State.CLEAN), int(State.SCRATCH), int(State.OBJECT)
+_CLEAN = int(State.CLEAN)
+_summary = SUMMARY.unpack_from
+_new = tuple.__new__
 
 
-def scan(kv: KV, directory: int) -> Iterator[list[Scanned]]:
-    """Yield the entries of a directory; no transaction is open meanwhile."""
+def scan(kv: KV, directory: int, after: bytes) -> list[Scanned]:
+    """Return at most `SCAN_PAGE` entries of a directory, those after the name `after`."""
     prefix = keys.entries(directory)
-    start, end, skip = prefix, after_prefix(prefix), len(prefix)
-    while True:
-        with kv.read() as txn:
-            page = list(islice(txn.range(start, end), _PAGE))
-        if page:
-            yield [scanned(key[skip:], summarise(raw)) for key, raw in page]
-        if len(page) < _PAGE:
-            return
-        start = page[-1][0] + b"\0"
+    start = prefix + after + b"\0" if after else prefix
+    found = []
+    with kv.read() as txn:
+        for key, raw in islice(txn.range(start, after_prefix(prefix)), SCAN_PAGE):
+            kind, state, size, node_id = _summary(raw)
+            # Nearly all; there are so many that a call less for each can be felt.
+            if kind == _FILE and state & _STATES == _CLEAN:
+                found.append(_new(Scanned, (key[_NAME_AT:], _FILE, node_id, size, raw[TAIL:])))
+            else:
+                found.append(scanned(key[_NAME_AT:], raw[TAIL:], kind, state, size, node_id))
+    return found
 
 
-def scanned(name: bytes, record: Summary) -> Scanned:
+def scanned(name: bytes, tail: bytes, kind: int, state: int, size: int, node_id: int) -> Scanned:
     """Return an entry with what is in its record."""
-    kind, state, size, node_id, tail = record
     state &= _STATES
     if kind == _FILE:
-        if state in (_CLEAN, _OBJECT):
-            return Scanned(name, Kind.FILE, node_id, size, tail)
-        return Scanned(name, Kind.FILE, node_id, None if state == _SCRATCH else size, None)
-    is_object = kind == Kind.SYMLINK and state == _OBJECT
+        if state in (_CLEAN, State.OBJECT):
+            return Scanned(name, _FILE, node_id, size, tail)
+        return Scanned(name, _FILE, node_id, None if state == State.SCRATCH else size, None)
+    is_object = kind == Kind.SYMLINK and state == State.OBJECT
     return Scanned(name, _KINDS[kind], node_id, None, tail if is_object else None)
 
 
@@ -80,23 +84,26 @@ def read_files(
 def _read_small(
     instance: Instance, files: Sequence[Found], limit: int
 ) -> tuple[list[Read], Scanned | None]:
-    """Return what is in the ordered store of files, up to the first that is not there."""
+    """Return what is in files, up to the first that its hash does not lead to."""
     found: list[Read] = []
-    total, small = 0, instance.content.small
+    total, whole = 0, instance.content.whole
     with instance.kv.read() as txn:
         for _, entry in files:
-            read: Read | None = None
-            if entry.size is not None and entry.size > limit:
-                read = entry.size
-            elif entry.content is not None:
-                try:
-                    read = small(txn, entry.content)
-                except OSError as error:
-                    read = error
+            size, sha256 = entry.size, entry.content
+            if size is None or sha256 is None:
+                return found, entry
+            if size > limit:
+                found.append(size)
+                continue
+            try:
+                read = whole(txn, sha256, size)
+            except OSError as error:
+                found.append(error)
+                continue
             if read is None:
                 return found, entry
             found.append(read)
-            total += entry.size or 0
+            total += size
             if total > READ_AT_ONCE:
                 break
     return found, None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import stat
 import time
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from itertools import islice
 from typing import cast
 
@@ -111,9 +111,9 @@ class StoreTree:
             page = list(islice(nodes.children(txn, directory, after), limit))
             return [Entry(name, self.node_in(txn, record)) for name, record in page]
 
-    def scan(self, key: Hashable) -> Iterator[Sequence[Scanned]]:
-        """Yield the entries of a directory, none of one that is gone."""
-        return store_scan.scan(self._kv, _id(key))
+    def scan(self, key: Hashable, after: bytes = b"") -> Sequence[Scanned]:
+        """Return entries of a directory, none of one that is gone."""
+        return store_scan.scan(self._kv, _id(key), after)
 
     def read_files(self, files: Sequence[Found], limit: int) -> list[Read]:
         """Return what is in files that `scan` found."""

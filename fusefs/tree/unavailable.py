@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from typing import NoReturn
 
 from fusefs.contract.kinds import Kind
@@ -64,7 +64,7 @@ class UnavailableTree:
         """Refuse."""
         self._refuse()
 
-    def scan(self, key: Hashable) -> Iterator[Sequence[Scanned]]:
+    def scan(self, key: Hashable, after: bytes = b"") -> Sequence[Scanned]:
         """Refuse."""
         self._refuse()
 

@@ -92,15 +92,15 @@ class ModelSession:
             raise errors.NotPermitted(render(at), "made or changed")
 
     def stat(self, path: str) -> Described:
-        at = self._existing(path)
-        return Described(self._kind(at), self._level(at))
+        at = self.existing(path)
+        return Described(self.kind(at), self._level(at))
 
     def list(self, path: str) -> list[Entry]:
-        at = self._existing(path)
-        if self._kind(at) not in DIRECTORIES:
+        at = self.existing(path)
+        if self.kind(at) not in DIRECTORIES:
             raise errors.NotADirectory(render(at))
         below = (p for p in self.nodes if p[:-1] == at != p and naive.visible(self.rules, p))
-        return [Entry(decode(p[-1]), Described(self._kind(p), self._level(p))) for p in below]
+        return [Entry(decode(p[-1]), Described(self.kind(p), self._level(p))) for p in below]
 
     def listing(self, path: str) -> str:
         return format_listing(
@@ -110,8 +110,8 @@ class ModelSession:
         )
 
     def read(self, path: str) -> bytes:
-        at = self._existing(path)
-        if self._kind(at) in DIRECTORIES:
+        at = self.existing(path)
+        if self.kind(at) in DIRECTORIES:
             return self.listing(path).encode()
         content = self.nodes[at]
         assert isinstance(content, bytes)
@@ -120,7 +120,7 @@ class ModelSession:
     def write(self, path: str, data: bytes) -> None:
         at = self._creatable(path)
         if at in self.nodes:
-            if self._kind(at) in DIRECTORIES:
+            if self.kind(at) in DIRECTORIES:
                 raise errors.IsADirectory(render(at))
             self._need_stage(at)
         else:
@@ -134,11 +134,11 @@ class ModelSession:
             self._make_parents(at)
             self._need_name(at)
             self.nodes[at] = None
-        elif self._kind(at) not in DIRECTORIES:
+        elif self.kind(at) not in DIRECTORIES:
             raise errors.AlreadyExists(render(at))
 
     def rm(self, path: str) -> None:
-        at = self._existing(path, follow=False)
+        at = self.existing(path, follow=False)
         if at == ROOT:
             raise errors.MountBusy("/")
         self._need_parent(at)
@@ -161,7 +161,7 @@ class ModelSession:
         self._need_removable(source)
         self._need_stage(to[:-1])
         self._need_stage(to)
-        if self._kind(source) in DIRECTORIES:
+        if self.kind(source) in DIRECTORIES:
             self._refuse_by_rules(to)
         if self._mount_of((*source, b"")) != self._mount_of((*to, b"")):
             raise errors.CrossMount(render(source), render(to))
@@ -184,7 +184,7 @@ class ModelSession:
     def _level(self, path: Path) -> Level:
         return naive.level(self.rules, path)
 
-    def _kind(self, path: Path) -> Kind:
+    def kind(self, path: Path) -> Kind:
         node = self.nodes[path]
         if node is None:
             return Kind.MOUNT if path in self.mounts else Kind.DIR
@@ -216,6 +216,9 @@ class ModelSession:
                     at = ROOT
                     continue
                 if isinstance(node, bytes) and left:
+                    full = (*at, *left)
+                    if not (naive.visible(self.rules, full) or naive.passage(self.rules, full)):
+                        raise errors.AccessDenied(render(full)) if creating else self._unseen(full)
                     raise errors.NotADirectory(render(at))
             if not left:
                 return at
@@ -224,7 +227,7 @@ class ModelSession:
     def _creatable(self, text: str, *, follow: bool = True) -> Path:
         return self._walk(text, follow=follow, creating=True)
 
-    def _existing(self, text: str, *, follow: bool = True) -> Path:
+    def existing(self, text: str, *, follow: bool = True) -> Path:
         at = self._walk(text, follow=follow)
         if not self._is_there(at):
             raise errors.NotFound(render(at))
@@ -245,7 +248,7 @@ class ModelSession:
     def _need_directory(self, at: Path) -> None:
         if at not in self.nodes:
             raise errors.NotFound(render(at))
-        if self._kind(at) not in DIRECTORIES:
+        if self.kind(at) not in DIRECTORIES:
             raise errors.NotADirectory(render(at))
 
     def _make_parents(self, at: Path) -> None:
@@ -262,7 +265,7 @@ class ModelSession:
         return naive.visible(self.rules, at) and at not in self.nodes
 
     def _need_removable(self, at: Path) -> None:
-        if self._kind(at) in DIRECTORIES:
+        if self.kind(at) in DIRECTORIES:
             self._refuse_by_rules(at)
         else:
             self._need_stage(at)

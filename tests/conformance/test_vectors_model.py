@@ -15,6 +15,7 @@ from fusefs.tools.conformance_faces import Answer, SessionFace
 from fusefs.tools.conformance_vectors import Scenario, VectorError, load
 from tests.conformance import model_pieces
 from tests.conformance.model import ModelSession, mounted, planted
+from tests.conformance.model_finding import ModelFinder
 
 SCENARIOS = load()
 
@@ -30,11 +31,12 @@ def test_the_contract_says_what_the_vectors_say(scenario: Scenario) -> None:
 
 
 class ModelFace(SessionFace):
-    """The model's methods, its commits too, and the models of pure rules."""
+    """The model's methods, its commits and searches too, and the models of pure rules."""
 
     def __init__(self, session: ModelSession) -> None:
         super().__init__(session)
         self._model = session
+        self._finder = ModelFinder(session)
 
     def _do(self, op: str, fields: Mapping[str, object]) -> object:
         match op:
@@ -43,6 +45,10 @@ class ModelFace(SessionFace):
                 return None
             case "cut" | "halve":
                 return model_pieces.answer(op, fields)
+            case "glob":
+                return self._finder.glob(fields)
+            case "grep":
+                return self._finder.grep(fields)
             case _:
                 return super()._do(op, fields)
 

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 @click.command("conformance")
 @click.argument("files", metavar="[FILE]...", nargs=-1,
                 type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--face", type=click.Choice(["api", "mount", "all"]), default="all",
-              show_default=True, help="Ask through the Python API, or through a real mount.")
+@click.option("--face", type=click.Choice(["api", "mount", "cli", "all"]), default="all",
+              show_default=True,
+              help="Ask through the Python API, a real mount, or the command line.")
 @common_options
 @click.pass_context
 def conformance_command(ctx: click.Context, files: tuple[Path, ...], face: str) -> None:
