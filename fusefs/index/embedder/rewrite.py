@@ -1,0 +1,98 @@
+"""Writes the same weights into a faster graph, and compares what comes out.
+
+    python -m fusefs.index.embedder.rewrite GRAPH SHA256 TOKENIZER POOLING TARGET
+
+A process of its own, since it needs more memory than the graph that it makes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import onnx
+
+import fusefs
+from fusefs.index.embedder import bert_graph, fused_graph
+from fusefs.index.embedder.fused_cache import REFUSED, UNUSABLE
+from fusefs.index.embedder.models import EmbedderUnavailable, Pooling, read_checked
+from fusefs.index.embedder.runtime import open_fused, open_plain
+from fusefs.index.embedder.spans import Ids
+from fusefs.index.embedder.tokenizer import Tokenizer
+
+LEAST_COSINE = 0.99
+"""Between what the two graphs make of each text of a sample."""
+
+_SAMPLE_SIZES = (250, 60, 16)
+"""Tokens of the texts in the sample."""
+_TEXTS_OF_A_SIZE = 6
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do what the module says; return an exit status."""
+    graph, sha256, tokenizer, pooling, target = arguments
+    try:
+        model = onnx.load_from_string(read_checked(Path(graph), sha256))
+        definition = read_checked(Path(tokenizer), None)
+    except EmbedderUnavailable as error:
+        sys.stdout.write(f"{error}\n")
+        return UNUSABLE
+    try:
+        rewrite(model, cast(Pooling, pooling), Path(target))
+        least = least_cosine(
+            Path(graph), Path(target), cast(Pooling, pooling), Tokenizer(definition.decode())
+        )
+    except (bert_graph.NotRead, EmbedderUnavailable) as refusal:
+        sys.stdout.write(f"{refusal}\n")
+        return REFUSED
+    if least < LEAST_COSINE:
+        sys.stdout.write(f"its vectors would change by a cosine of {least:.4f}\n")
+        return REFUSED
+    return 0
+
+
+def rewrite(model: onnx.ModelProto, pooling: Pooling, target: Path) -> None:
+    """Write the faster graph of a model to `target`, durably.
+
+    Raises:
+        bert_graph.NotRead: there is none.
+    """
+    fused = fused_graph.build(bert_graph.read(model), pooling)
+    with target.open("wb") as file:
+        file.write(fused.SerializeToString())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def least_cosine(graph: Path, fused: Path, pooling: Pooling, tokenizer: Tokenizer) -> float:
+    """Return the least cosine between the vectors of two graphs for each text of a sample.
+
+    Raises:
+        EmbedderUnavailable: onnxruntime does not take one of them.
+    """
+    texts = list(_sample(tokenizer))
+    encode = open_fused(fused)
+    vectors = [encode(ids) for ids in texts]
+    reference = open_plain(graph, pooling)
+    return min(
+        float(np.dot(reference(ids), vector)) for ids, vector in zip(texts, vectors, strict=True)
+    )
+
+
+def _sample(tokenizer: Tokenizer) -> Iterator[Ids]:
+    """Yield texts of code and of prose, with what the model wants around them: our own source."""
+    before, after = tokenizer.frame
+    folder = Path(fusefs.__file__).parent / "contract"
+    source = "\n".join(path.read_text("utf-8") for path in sorted(folder.glob("*.py")))
+    ids = tokenizer.spans(source).ids
+    for size in _SAMPLE_SIZES:
+        for start in np.linspace(0, len(ids) - size, _TEXTS_OF_A_SIZE, dtype=np.int64):
+            yield np.concatenate([before, ids[start : start + size], after])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
