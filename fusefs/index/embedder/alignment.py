@@ -76,7 +76,7 @@ def _letters_of_text(text: str) -> tuple[str, list[int], list[bool]]:
     heads: list[bool] = []
     head = True
     for place, character in enumerate(text):
-        alone = unicodedata.category(character)[0] in "PS" or _is_ideograph(character)
+        alone = _is_word(character)
         head = head or alone or character.isspace()
         for letter in _letters(character):
             letters.append(letter)
@@ -95,5 +95,11 @@ def _letters(character: str) -> str:
     )
 
 
-def _is_ideograph(character: str) -> bool:
-    return unicodedata.name(character, "").startswith("CJK ")
+def _is_word(character: str) -> bool:
+    """Say whether a character is a word by itself, as marks and ideographs are."""
+    kind = unicodedata.category(character)[0]
+    return (
+        kind == "P"
+        or (kind == "S" and character.isascii())
+        or unicodedata.name(character, "").startswith("CJK ")
+    )

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import onnx
+from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 from onnx import numpy_helper
 from onnx.external_data_helper import uses_external_data
@@ -81,14 +82,18 @@ class Encoder:
     heads: int
 
 
-def read(model: onnx.ModelProto) -> Encoder:
-    """Read the encoder that a model computes.
+def read(content: bytes) -> Encoder:
+    """Read the encoder that a model computes, from what is in its ONNX file.
 
     How layers hang together is not looked at: whoever uses the encoder compares what comes out.
 
     Raises:
         NotRead: this is not such a model.
     """
+    try:
+        model = onnx.load_from_string(content)
+    except DecodeError as error:
+        raise NotRead(f"it is not an ONNX file: {error}") from error
     if any(uses_external_data(array) for array in model.graph.initializer):
         raise NotRead("its weights are in another file")
     try:

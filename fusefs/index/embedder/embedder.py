@@ -69,7 +69,7 @@ class Embedder:
             *(model.pooling, str(model.max_length), model.question_prompt, model.text_prompt),
         ]
         digest = hashlib.sha256("\0".join(made_of).encode()).hexdigest()
-        return f"{model.name} {digest[:16]}"
+        return digest[:16]
 
     @cached_property
     def dimensions(self) -> int:

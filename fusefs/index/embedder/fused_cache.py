@@ -97,7 +97,8 @@ def _make(model: ModelFiles, sha256: str, folder: Path, key: str) -> None:
     partial = folder / "partial"  # whoever is alone in the folder may overwrite it
     command = [
         *(sys.executable, "-P", "-m", "fusefs.index.embedder.rewrite"),
-        *(str(model.graph), sha256, str(model.tokenizer), model.pooling, str(partial)),
+        *(str(model.graph), sha256, str(model.tokenizer)),
+        *(model.pooling, str(model.max_length), str(partial)),
     ]
     try:
         done = subprocess.run(

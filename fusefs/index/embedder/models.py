@@ -168,7 +168,7 @@ def _prompt(settings: dict[str, Any], kinds: Sequence[str]) -> str:
     if not isinstance(prompts, dict):
         return ""
     names = [*kinds, settings.get("default_prompt_name")]
-    return next((str(prompts[name]) for name in names if prompts.get(name)), "")
+    return next((str(prompts[name]) for name in names if name in prompts), "")
 
 
 def _number(settings: dict[str, Any], name: str) -> int | None:

@@ -1,6 +1,6 @@
 """Writes the same weights into a faster graph, and compares what comes out.
 
-    python -m fusefs.index.embedder.rewrite GRAPH SHA256 TOKENIZER POOLING TARGET
+    python -m fusefs.index.embedder.rewrite GRAPH SHA256 TOKENIZER POOLING LENGTH TARGET
 
 A process of its own, since it needs more memory than the graph that it makes.
 """
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
-import onnx
 
 import fusefs
 from fusefs.index.embedder import bert_graph, fused_graph
@@ -34,18 +33,17 @@ _TEXTS_OF_A_SIZE = 6
 
 def main(arguments: Sequence[str]) -> int:
     """Do what the module says; return an exit status."""
-    graph, sha256, tokenizer, pooling, target = arguments
+    graph, sha256, tokenizer, pooling, max_length, target = arguments
     try:
-        model = onnx.load_from_string(read_checked(Path(graph), sha256))
+        content = read_checked(Path(graph), sha256)
         definition = read_checked(Path(tokenizer), None)
     except EmbedderUnavailable as error:
         sys.stdout.write(f"{error}\n")
         return UNUSABLE
     try:
-        rewrite(model, cast(Pooling, pooling), Path(target))
-        least = least_cosine(
-            Path(graph), Path(target), cast(Pooling, pooling), Tokenizer(definition.decode())
-        )
+        rewrite(content, cast(Pooling, pooling), Path(target))
+        texts = list(sample(Tokenizer(definition.decode()), int(max_length)))
+        least = least_cosine(Path(graph), Path(target), cast(Pooling, pooling), texts)
     except (bert_graph.NotRead, EmbedderUnavailable) as refusal:
         sys.stdout.write(f"{refusal}\n")
         return REFUSED
@@ -55,41 +53,41 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def rewrite(model: onnx.ModelProto, pooling: Pooling, target: Path) -> None:
-    """Write the faster graph of a model to `target`, durably.
+def rewrite(content: bytes, pooling: Pooling, target: Path) -> None:
+    """Write the faster graph of a model, which is an ONNX file's content, to `target`, durably.
 
     Raises:
         bert_graph.NotRead: there is none.
     """
-    fused = fused_graph.build(bert_graph.read(model), pooling)
+    fused = fused_graph.build(bert_graph.read(content), pooling)
     with target.open("wb") as file:
         file.write(fused.SerializeToString())
         file.flush()
         os.fsync(file.fileno())
 
 
-def least_cosine(graph: Path, fused: Path, pooling: Pooling, tokenizer: Tokenizer) -> float:
-    """Return the least cosine between the vectors of two graphs for each text of a sample.
+def least_cosine(graph: Path, fused: Path, pooling: Pooling, texts: Sequence[Ids]) -> float:
+    """Return the least cosine between the vectors that two graphs give for a text.
 
     Raises:
         EmbedderUnavailable: onnxruntime does not take one of them.
     """
-    texts = list(_sample(tokenizer))
     encode = open_fused(fused)
     vectors = [encode(ids) for ids in texts]
+    del encode  # the other one takes much memory
     reference = open_plain(graph, pooling)
     return min(
         float(np.dot(reference(ids), vector)) for ids, vector in zip(texts, vectors, strict=True)
     )
 
 
-def _sample(tokenizer: Tokenizer) -> Iterator[Ids]:
+def sample(tokenizer: Tokenizer, max_length: int) -> Iterator[Ids]:
     """Yield texts of code and of prose, with what the model wants around them: our own source."""
     before, after = tokenizer.frame
     folder = Path(fusefs.__file__).parent / "contract"
     source = "\n".join(path.read_text("utf-8") for path in sorted(folder.glob("*.py")))
     ids = tokenizer.spans(source).ids
-    for size in _SAMPLE_SIZES:
+    for size in (min(size, max_length - len(before) - len(after)) for size in _SAMPLE_SIZES):
         for start in np.linspace(0, len(ids) - size, _TEXTS_OF_A_SIZE, dtype=np.int64):
             yield np.concatenate([before, ids[start : start + size], after])
 

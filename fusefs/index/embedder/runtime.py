@@ -36,9 +36,10 @@ def open_fused(path: Path) -> Encode:
         EmbedderUnavailable: onnxruntime does not take it.
     """
     session = _open(path)
+    output = str(session.get_outputs()[0].name)
 
     def encode(ids: Ids) -> Vector:
-        (vectors,) = session.run(None, {"input_ids": ids[None].astype(np.int64)})
+        vectors = _run(session, output, {"input_ids": ids[None].astype(np.int64)})
         return np.asarray(vectors[0], np.float32)
 
     return encode
@@ -60,8 +61,7 @@ def open_plain(path: Path, pooling: Pooling) -> Encode:
 
     def encode(ids: Ids) -> Vector:
         given = {name: make(ids[None].astype(kind)) for name, (make, kind) in inputs.items()}
-        (found,) = session.run([output], given)
-        vector = np.asarray(found[0], np.float32)
+        vector = np.asarray(_run(session, output, given)[0], np.float32)
         if vector.ndim == 2:
             vector = vector.mean(0) if pooling == "mean" else vector[0]
         return vector / max(float(np.linalg.norm(vector)), 1e-12)
@@ -90,3 +90,12 @@ def _open(path: Path) -> onnxruntime.InferenceSession:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # the library's exceptions have no base of their own
         raise EmbedderUnavailable(f"onnxruntime does not take {path}: {error}") from error
+
+
+def _run(
+    session: onnxruntime.InferenceSession, output: str, given: dict[str, NDArray[Any]]
+) -> NDArray[Any]:
+    try:
+        return np.asarray(session.run([output], given)[0])
+    except Exception as error:  # as above
+        raise EmbedderUnavailable(f"onnxruntime cannot run the model: {error}") from error

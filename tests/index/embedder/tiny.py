@@ -21,17 +21,17 @@ VOCABULARY = 30522
 class TinyBert:
     """A BERT encoder out of plain operators, its int8 weights behind a cast and a scale."""
 
-    def __init__(self, seed: int = 0, *, heads: int = HEADS, activation: str = "Erf") -> None:
+    def __init__(self, seed: int = 0, *, activation: str = "Erf", shift: float = 1) -> None:
         self.chosen = np.random.default_rng(seed)
-        self.heads = heads
         self.activation = activation
+        self.shift = shift
         self.nodes: list[onnx.NodeProto] = []
         self.arrays: list[onnx.TensorProto] = []
         words = self.add("Gather", self.weight(VOCABULARY, HIDDEN, by_row=True), "input_ids")
         types = self.add("Gather", self.array(self.floats(2, HIDDEN)), "token_type_ids")
         count = self.add("Shape", "input_ids", start=1, end=2)
-        places = [self.array(value) for value in (np.arange(LENGTH)[None], [0])]
-        places = self.add("Slice", *places, count, self.array([1]))
+        places, start, axis = map(self.array, (np.arange(LENGTH)[None], [0], [1]))
+        places = self.add("Slice", places, start, count, axis)
         positions = self.add("Gather", self.weight(LENGTH, HIDDEN, by_row=True), places)
         tokens = self.norm(self.add("Add", self.add("Add", words, types), positions))
         for _ in range(2):
@@ -40,12 +40,12 @@ class TinyBert:
 
     def layer(self, tokens: str) -> str:
         query, key, value = (self.linear(tokens, HIDDEN, HIDDEN) for _ in range(3))
-        shape = self.array([0, -1, self.heads, HIDDEN // self.heads])
+        shape = self.array([0, -1, HEADS, HIDDEN // HEADS])
         query, key, value = (self.add("Reshape", part, shape) for part in (query, key, value))
         query, value = (self.add("Transpose", x, perm=[0, 2, 1, 3]) for x in (query, value))
         scores = self.add("MatMul", query, self.add("Transpose", key, perm=[0, 2, 3, 1]))
-        scale = self.array(np.float32((HIDDEN // self.heads) ** -0.5))
-        scores = self.add("Softmax", self.add("Mul", scores, scale), axis=-1)
+        scores = self.add("Mul", scores, self.array(np.float32((HIDDEN // HEADS) ** -0.5)))
+        scores = self.add("Softmax", scores, axis=-1)
         attended = self.add("Transpose", self.add("MatMul", scores, value), perm=[0, 2, 1, 3])
         attended = self.add("Reshape", attended, self.array([0, -1, HIDDEN]))
         attended = self.linear(attended, HIDDEN, HIDDEN)
@@ -61,7 +61,7 @@ class TinyBert:
         root = self.array(np.float32(2**0.5))
         half = self.add("Mul", tokens, self.array(np.float32(0.5)))
         bent = self.add(self.activation, self.add("Div", tokens, root))
-        return self.add("Mul", half, self.add("Add", bent, self.array(np.float32(1))))
+        return self.add("Mul", half, self.add("Add", bent, self.array(np.float32(self.shift))))
 
     def norm(self, tokens: str) -> str:
         gain, bias = (self.array(self.floats(HIDDEN)) for _ in range(2))
@@ -93,7 +93,7 @@ class TinyBert:
             helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "tokens"])
             for name in ("input_ids", "token_type_ids")
         ]
-        shape = ["batch", "tokens", HIDDEN]
+        shape: list[str | int | None] = ["batch", "tokens", HIDDEN]
         output = helper.make_tensor_value_info("last_hidden_state", TensorProto.FLOAT, shape)
         graph = helper.make_graph(self.nodes, "tiny", inputs, [output], self.arrays)
         versions = [helper.make_opsetid("", 17)]
