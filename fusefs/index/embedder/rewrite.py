@@ -15,7 +15,7 @@ from typing import cast
 
 import numpy as np
 
-import fusefs
+from fusefs.contract import chunks
 from fusefs.index.embedder import bert_graph, fused_graph
 from fusefs.index.embedder.fused_cache import REFUSED, UNUSABLE
 from fusefs.index.embedder.models import EmbedderUnavailable, Pooling, read_checked
@@ -84,7 +84,7 @@ def least_cosine(graph: Path, fused: Path, pooling: Pooling, texts: Sequence[Ids
 def sample(tokenizer: Tokenizer, max_length: int) -> Iterator[Ids]:
     """Yield texts of code and of prose, with what the model wants around them: our own source."""
     before, after = tokenizer.frame
-    folder = Path(fusefs.__file__).parent / "contract"
+    folder = Path(chunks.__file__).parent
     source = "\n".join(path.read_text("utf-8") for path in sorted(folder.glob("*.py")))
     ids = tokenizer.spans(source).ids
     for size in (min(size, max_length - len(before) - len(after)) for size in _SAMPLE_SIZES):
