@@ -19,8 +19,8 @@ Divide = Callable[[Sequence[str]], tuple[TokenSpans, _Numbers]]
 
 _LONGEST_KEPT = 256
 """Bytes of a word beyond which its tokens are not kept."""
-_MOST_LONG_WORDS = 1 << 14
-_MOST_TOKENS = 1 << 19
+_MOST_LONG_WORDS = 1 << 15
+_MOST_TOKENS = 1 << 20
 
 
 class _Store:
@@ -62,7 +62,7 @@ class _Store:
 class WordCache:
     """Finds the tokens of many words; each distinct one is divided once, while it is kept.
 
-    It takes some 15 MB at most, and begins anew when it is full. One thread at a time.
+    It takes some 40 MB at most, and begins anew when it is full. One thread at a time.
     """
 
     def __init__(self, divide: Divide) -> None:

@@ -12,16 +12,18 @@ from numpy.typing import NDArray
 LONGEST = 15
 """Bytes of a word in the table. It is kept whole, so no two words are ever taken for one."""
 
-_SLOTS = 1 << 17
+_SLOT_BITS = 19
+_SLOTS = 1 << _SLOT_BITS
 _MOST = _SLOTS // 2
+"""Twice the words that are in fifty megabytes of source code."""
 
-_SHORTER = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
+_FIRST_BYTES = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 """By a number of bytes, 0 to 8: the bits of a word's first ones."""
 _LENGTH_SHIFT = np.uint64(8 * 7)
 _MIX_LOW = np.uint64(0x9E3779B97F4A7C15)
 _MIX_HIGH = np.uint64(0xC2B2AE3D27D4EB4F)
 _FOLD = np.uint64(32)
-_INDEX_SHIFT = np.uint64(64 - 17)
+_INDEX_SHIFT = np.uint64(64 - _SLOT_BITS)
 
 _Numbers = NDArray[np.int64]
 _Bits = NDArray[np.uint64]
@@ -36,9 +38,10 @@ class Keys:
         """Take the words of `data`, which goes on for 16 bytes after the last one's start."""
         # At each byte the eight that begin there.
         eights = np.ndarray((len(data) - 7,), np.dtype("<u8"), data, strides=(1,))
-        self.low = eights[starts] & _SHORTER[np.minimum(sizes, 8)]
-        self.high = eights[starts + 8] & _SHORTER[np.maximum(sizes - 8, 0)]
-        self.high |= sizes.astype(np.uint64) << _LENGTH_SHIFT
+        self.low = eights[starts] & _FIRST_BYTES[np.minimum(sizes, 8)]
+        self.high = sizes.astype(np.uint64) << _LENGTH_SHIFT
+        longer = np.flatnonzero(sizes > 8)
+        self.high[longer] |= eights[starts[longer] + 8] & _FIRST_BYTES[sizes[longer] - 8]
 
     def slots(self) -> _Numbers:
         """Return for each word where its search in the table begins."""
@@ -64,17 +67,21 @@ class WordTable:
 
     def find(self, keys: Keys) -> NDArray[np.int32]:
         """Return the number of each word, `ABSENT` for those that are not there."""
-        numbers = np.full(len(keys.low), ABSENT, np.int32)
-        open_ = np.arange(len(keys.low))
-        slots, low, high = keys.slots(), keys.low, keys.high
-        while len(open_):
-            here = self._high[slots]
-            same = (here == high) & (self._low[slots] == low)
-            numbers[open_[same]] = self._number[slots[same]]
-            on = np.flatnonzero(~same & (here != 0))
-            open_, low, high = open_[on], low[on], high[on]
-            slots = (slots[on] + 1) % _SLOTS
+        slots = keys.slots()
+        numbers, others = self._look(keys.low, keys.high, slots)
+        while len(others):
+            slots[others] = (slots[others] + 1) % _SLOTS
+            found, still = self._look(keys.low[others], keys.high[others], slots[others])
+            numbers[others] = found
+            others = others[still]
         return numbers
+
+    def _look(self, low: _Bits, high: _Bits, slots: _Numbers) -> tuple[NDArray[np.int32], _Numbers]:
+        """Return the numbers of words at their slots, and which slots have another word."""
+        here = self._high[slots]
+        same = (here == high) & (self._low[slots] == low)
+        numbers = np.where(same, self._number[slots], np.int32(ABSENT))
+        return numbers, np.flatnonzero(~same & (here != 0))
 
     def add(self, keys: Keys, numbers: NDArray[np.int32]) -> None:
         """Enter words that differ and are not there; there must be room."""
