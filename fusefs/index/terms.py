@@ -23,6 +23,14 @@ LONGEST_BYTES = 64
 WORDS = re.compile(r"\w+")
 """What is a word."""
 
+_STOP_WORDS = frozenset(
+    "a an and are as at be but by can could did do does for from had has have how i if in into is "
+    "it its me my no not of on or our should such that the their then there these they this to us "
+    "was we were what when where which who why will with would you".split()
+)
+"""English words that say how a question is put and not what it is about. Some of them are keywords
+of programming languages, and so stand wherever code does."""
+
 _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _PARTS_BEYOND_ASCII = re.compile(r"[^\W\d_]+|\d+")
 _UNSPACED = re.compile(
@@ -74,8 +82,13 @@ def _terms_beyond_ascii(word: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def query_terms(query: str) -> tuple[str, ...]:
-    """Return the terms of a question, in its order, repeated ones as often as they stand there."""
-    return tuple(term for word in WORDS.findall(query) for term in terms_of(word))
+    """Return the terms of a question, in its order, repeated ones as often as they stand there.
+
+    Stop words have none, unless the question is made of nothing else.
+    """
+    words = WORDS.findall(query)
+    telling = [word for word in words if word.lower() not in _STOP_WORDS]
+    return tuple(term for word in telling or words for term in terms_of(word))
 
 
 def _without_accents(word: str) -> str:
