@@ -60,9 +60,7 @@ class Collection:
 def man_pages() -> Collection:
     """Return Debian's manual pages, downloaded from where apt has its packages."""
     with tempfile.TemporaryDirectory(prefix="fusefs-bench-") as folder:
-        subprocess.run(
-            ["apt-get", "download", "-qq", *MAN_PACKAGES], cwd=folder, check=True
-        )
+        subprocess.run(["apt-get", "download", "-qq", *MAN_PACKAGES], cwd=folder, check=True)
         for package in sorted(Path(folder).glob("*.deb")):
             subprocess.run(["dpkg-deb", "-x", package, folder], check=True)
         # Links, and pages that only include another one, are its other names.
@@ -71,7 +69,9 @@ def man_pages() -> Collection:
             for file in sorted(Path(folder).glob("usr/share/man/man[1-8]/*.gz"))
             if not file.is_symlink()
         ]
-        sources = {file.name.removesuffix(".gz"): gzip.decompress(file.read_bytes()) for file in files}
+        sources = {
+            file.name.removesuffix(".gz"): gzip.decompress(file.read_bytes()) for file in files
+        }
     names = sorted(name for name, source in sources.items() if not source.startswith(b".so"))
     chosen = random.Random(_SEED).sample(names, _PAGES)
     with ThreadPoolExecutor(2) as threads:
