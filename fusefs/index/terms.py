@@ -29,9 +29,11 @@ _BREAKS_APART = bytes(
 """Turns all bytes of ASCII into spaces that are in no word."""
 
 _STOP_WORDS = frozenset(
-    "a an and are as at be but by can could did do does for from had has have how i if in into is "
-    "it its me my no not of on or our should such that the their then there these they this to us "
-    "was we were what when where which who why will with would you".split()
+    WORDS.findall(
+        "a an and are as at be but by can could did do does for from had has have how i if in into "
+        "is it its me my no not of on or our should such that the their then there these they this "
+        "to us was we were what when where which who why will with would you"
+    )
 )
 """English words that say how a question is put and not what it is about. Some of them are keywords
 of programming languages, and so stand wherever code does."""
