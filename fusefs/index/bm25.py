@@ -20,8 +20,9 @@ from fusefs.index.snapshot import Snapshot, Visible
 
 SATURATION = 1.2
 """``k1``: how little more a term counts that stands there more often."""
-LENGTH = 0.75
-"""``b``: how far a piece's length counts."""
+LENGTH = 0.9
+"""``b``: how far a piece's length counts. Beside the usual 0.75, short functions are found before
+long ones that have the same words in passing, and prose no worse."""
 
 Scores = NDArray[np.float64]
 

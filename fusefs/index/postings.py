@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fusefs.index.terms import WORDS, terms_of
+from fusefs.index.terms import terms_of, words_of
 
 MOST_PIECES = 1 << 16
 """Pieces of a segment at most."""
@@ -62,7 +62,7 @@ class TermCounter:
 
     def add(self, text: str) -> None:
         """Count the terms of the next piece."""
-        words = WORDS.findall(text)
+        words = words_of(text)
         self._found.append(
             np.fromiter(map(self._words.__getitem__, words), np.uint32, len(words))
         )

@@ -23,11 +23,25 @@ LONGEST_BYTES = 64
 WORDS = re.compile(r"\w+")
 """What is a word."""
 
+_BREAKS_APART = bytes(
+    byte if WORDS.fullmatch(chr(byte)) and byte < 128 else ord(" ") for byte in range(256)
+)
+"""Turns all bytes of ASCII into spaces that are in no word."""
+
+_STOP_WORDS = frozenset(
+    WORDS.findall(
+        "a an and are as at be but by can could did do does for from had has have how i if in into "
+        "is it its me my no not of on or our should such that the their then there these they this "
+        "to us was we were what when where which who why will with would you"
+    )
+)
+"""English words that say how a question is put and not what it is about. Some of them are keywords
+of programming languages, and so stand wherever code does."""
+
 _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _PARTS_BEYOND_ASCII = re.compile(r"[^\W\d_]+|\d+")
 _UNSPACED = re.compile(
-    "[\u3040-\u30ff\uac00-\ud7af\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-    "\U00020000-\U0003ffff]+"
+    "[\u3040-\u30ff\uac00-\ud7af\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+"
 )
 _MOST_KEPT = 1 << 18
 _stem_word = Stemmer.Stemmer("english", 0).stemWord
@@ -49,10 +63,20 @@ class _Terms(dict[str, str]):
 _terms = _Terms()
 
 
+def words_of(text: str) -> list[str]:
+    """Return the words of a text, as `WORDS` finds them."""
+    if text.isascii():
+        # The same, in a third of the time.
+        return text.encode().translate(_BREAKS_APART).decode().split()
+    return WORDS.findall(text)
+
+
 def terms_of(word: str) -> tuple[str, ...]:
     """Return the terms of one word, as `WORDS` finds it; each once, in a fixed order."""
     if not word.isascii():
         return _terms_beyond_ascii(word)
+    if word.isalpha() and (word.islower() or word.istitle() or word.isupper()):
+        return (_terms[word.lower()],)
     parts = _PARTS.findall(word)
     if len(parts) < 2:
         return (_terms[parts[0].lower()],) if parts else ()
@@ -74,8 +98,13 @@ def _terms_beyond_ascii(word: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def query_terms(query: str) -> tuple[str, ...]:
-    """Return the terms of a question, in its order, repeated ones as often as they stand there."""
-    return tuple(term for word in WORDS.findall(query) for term in terms_of(word))
+    """Return the terms of a question, in its order, repeated ones as often as they stand there.
+
+    Stop words have none, unless the question is made of nothing else.
+    """
+    words = words_of(query)
+    telling = [word for word in words if word.lower() not in _STOP_WORDS]
+    return tuple(term for word in telling or words for term in terms_of(word))
 
 
 def _without_accents(word: str) -> str:

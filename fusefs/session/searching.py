@@ -6,7 +6,7 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -214,8 +214,7 @@ class Searcher:
         """Return the best passages, read now; None where one is not what was indexed any more."""
         texts = _Texts(self._session, index, places)
         found: dict[str, Hit] = {}
-        order = {piece: (-score, *places.order(snapshot, piece)) for piece, score in fused.items()}
-        for piece in sorted(order, key=order.__getitem__):
+        for piece in _best_first(snapshot, places, fused):
             span = snapshot.span(piece)
             text = texts.of(span.document)
             if text is None:
@@ -378,6 +377,18 @@ def _ranked(
             equal.sort(key=lambda piece: places.order(snapshot, piece))
         ranked.extend(equal)
     return ranked[:depth]
+
+
+def _best_first(
+    snapshot: Snapshot, places: _Places, scores: Mapping[int, float]
+) -> Iterator[int]:
+    """Yield pieces, those of equal score in path order; paths are looked up for those alone."""
+    ranked = sorted(scores, key=scores.__getitem__, reverse=True)
+    for _, run in groupby(ranked, key=scores.__getitem__):
+        equal = list(run)
+        if len(equal) > 1:
+            equal.sort(key=lambda piece: places.order(snapshot, piece))
+        yield from equal
 
 
 def _runs(values: NDArray[np.float64]) -> Iterator[slice]:

@@ -42,6 +42,6 @@ def word_scores(
         rarity = math.log1p((len(pieces) - len(having) + 0.5) / (len(having) + 0.5))
         for piece in having:
             count = pieces[piece][term]
-            norm = 1.2 * (1 - 0.75 + 0.75 * (lengths[piece] / average))
+            norm = 1.2 * (1 - 0.9 + 0.9 * (lengths[piece] / average))
             scores[piece] = scores.get(piece, 0.0) + times * rarity * (count * 2.2) / (count + norm)
     return scores

@@ -51,7 +51,7 @@ def test_modes(place: Place) -> None:
     assert all(hit.words is None for hit in by_meaning.hits)
     hybrid = searcher.search("quantity")
     assert paths(hybrid) == ["/words.txt", "/meaning.txt"]
-    assert hybrid.hits[0].score == pytest.approx(1 / 11 + 1 / 11, abs=0.01)
+    assert hybrid.hits[0].score == pytest.approx(1 / 6 + 1 / 7)
 
 
 def test_what_follows_a_change(place: Place) -> None:
