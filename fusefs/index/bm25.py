@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fusefs.index.postings import unpack
+from fusefs.index.postings import MOST_PIECES, Pieces, unpack
 from fusefs.index.snapshot import Snapshot, Visible
 
 SATURATION = 1.2
@@ -37,31 +37,30 @@ def scores(
     total = np.zeros(snapshot.pieces)
     if not visible.count:
         return total
-    lengths = snapshot.table.lengths
+    norms = SATURATION * (1 - LENGTH + LENGTH * visible.relative_lengths)
     for term, times in Counter(terms).items():
-        found = _visible_postings(snapshot, visible, term.encode(), lookup)
-        if found is None:
-            continue
-        pieces, counts = found
-        norm = SATURATION * (1 - LENGTH + LENGTH * (lengths[pieces] / visible.average))
-        rarity = math.log1p((visible.count - len(pieces) + 0.5) / (len(pieces) + 0.5))
-        total[pieces] += times * rarity * (counts * (SATURATION + 1)) / (counts + norm)
+        found = list(_visible_postings(snapshot, visible, term.encode(), lookup))
+        having = sum(len(pieces) for _, pieces, _ in found)
+        rarity = math.log1p((visible.count - having + 0.5) / (having + 0.5))
+        # A segment at a time: what is picked from there stands close together.
+        for base, pieces, counts in found:
+            norm = norms[base : base + MOST_PIECES][pieces]
+            score = times * rarity * (counts * (SATURATION + 1)) / (counts + norm)
+            total[base : base + MOST_PIECES][pieces] += score
     return total
 
 
 def _visible_postings(
     snapshot: Snapshot, visible: Visible, term: bytes, lookup: Lookup
-) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
-    pieces, counts = [], []
+) -> Iterator[tuple[int, Pieces, NDArray[np.float64]]]:
+    """Yield for each segment its first piece, the pieces from there on, and their counts."""
+    sees_all = visible.count == snapshot.pieces
     for segment, base in snapshot.segments:
         raw = lookup(segment, term)
         if raw is None:
             continue
-        local, counted = unpack(raw)
-        here = local.astype(np.int64) + base
-        seen = visible.mask[here]
-        pieces.append(here[seen])
-        counts.append(counted[seen].astype(np.float64))
-    if not any(map(len, pieces)):
-        return None
-    return np.concatenate(pieces), np.concatenate(counts)
+        pieces, counts = unpack(raw)
+        if not sees_all:
+            seen = visible.mask[base : base + MOST_PIECES][pieces]
+            pieces, counts = pieces[seen], counts[seen]
+        yield base, pieces, counts.astype(np.float64)

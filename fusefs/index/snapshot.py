@@ -32,11 +32,17 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Visible:
-    """The pieces that a session sees, and what word statistics need to know of them."""
+    """The pieces that a session sees, and what word statistics need to know of them.
+
+    Attributes:
+        mask: for each piece whether it is seen.
+        count: how many are.
+        relative_lengths: how many times as long as those on the average each piece is.
+    """
 
     mask: Mask
     count: int
-    average: float
+    relative_lengths: NDArray[np.float64]
 
 
 class Snapshot:
@@ -75,7 +81,7 @@ class Snapshot:
         mask = self.mask(documents)
         count = int(mask.sum())
         total = int(self.table.lengths[mask].sum(dtype=np.int64))
-        return Visible(mask, count, total / count if count else 1.0)
+        return Visible(mask, count, self.table.lengths / (total / count if count else 1.0))
 
     def count_documents(self, mask: Mask) -> int:
         """Return how many documents have a piece in `mask`."""
