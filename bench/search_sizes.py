@@ -60,7 +60,8 @@ class RandomModel:
     def embed_question(self, question: str) -> NDArray[np.float32]:
         """Return a vector."""
         seed = int.from_bytes(hashlib.sha256(question.encode()).digest()[:8], "big")
-        return _unit_vectors(np.random.default_rng(seed), 1)[0]
+        vector: NDArray[np.float32] = _unit_vectors(np.random.default_rng(seed), 1)[0]
+        return vector
 
 
 class Vocabulary:
@@ -124,4 +125,5 @@ def _groups(items: Sequence[Lacking], size: int) -> Iterator[Sequence[Lacking]]:
 
 def _unit_vectors(random: np.random.Generator, count: int) -> NDArray[np.float32]:
     vectors = random.standard_normal((count, DIMENSIONS), np.float32)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    normalised: NDArray[np.float32] = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return normalised

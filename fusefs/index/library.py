@@ -102,11 +102,12 @@ class Library(Upkeep):
             name = secrets.token_hex(8)
             (self.folder / name).mkdir(mode=0o700)
             about = self.folder / name / "about.json"
-            about.write_text(json.dumps({"dimensions": model.dimensions}))
+            made_with = {"dimensions": model.dimensions, "settings": self.settings}
+            about.write_text(json.dumps(made_with))
             index = self._opened[name] = Index(self.folder / name, dimensions=model.dimensions)
             index.made_by = {"by": made_by(model)}
             old = state.get(role)
-            (self.folder / "complete").unlink(missing_ok=True)
+            self.forget_complete()
             self._write_state({**state, role: name})
             if old is not None:
                 self._remove(old)

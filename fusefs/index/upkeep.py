@@ -50,6 +50,10 @@ class Upkeep:
     def complete_at(self, seq: int) -> None:
         (self.folder / "complete").write_text(str(seq))
 
+    def forget_complete(self) -> None:
+        """Have it found out anew what is to be indexed."""
+        (self.folder / "complete").unlink(missing_ok=True)
+
     # Pausing.
 
     @property

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fusefs.index import loading
+from fusefs.index.index import Index
 from fusefs.index.library import Library
 from fusefs.index.loading import Loaded
+from fusefs.index.model import Model
 from fusefs.session.index_starter import IndexStarter
 from fusefs.session.indexing import Indexer
 from fusefs.session.searching import Searcher
@@ -29,10 +31,20 @@ class Setup:
         self._starter = IndexStarter(instance)
         self.library = Library(instance.folder)
         self.loaded: Loaded = loading.load(self.library)
+        self._makers: dict[Index, Model | None] = {}
 
     def searcher(self, session: Session) -> Searcher:
         """Return who answers the questions of a session."""
-        return Searcher(session, self.library, self.loaded.model, self.loaded.unavailable)
+        return Searcher(
+            session, self.library, self.loaded.model, self.loaded.unavailable,
+            model_of=self._maker,
+        )  # fmt: skip
+
+    def _maker(self, index: Index) -> Model | None:
+        """Return the model of an index that another one made; looked for once."""
+        if index not in self._makers:
+            self._makers[index] = loading.load_maker(self.library, index)
+        return self._makers[index]
 
     def indexer(self) -> Indexer:
         """Return who makes the index complete."""

@@ -8,7 +8,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from fusefs.contract.chunks import Piece, Tokens, cut, windows
+from fusefs.contract.chunks import MOST, Piece, Tokens, cut, halve, windows
 from fusefs.index.embedder.embedder import Embedder
 from fusefs.index.embedder.spans import Ids, TokenSpans
 from fusefs.index.model import Windows
@@ -53,7 +53,16 @@ class EmbeddingModel:
         return self._embedder.embed_query(question)
 
     def _windows(self, piece: str, most: int) -> list[Ids]:
+        """Return the windows of a piece; one of too many tokens, as another way of counting may
+        have cut it, is halved until it has not (contract section 9)."""
         ids = self._embedder.tokenizer.spans(piece).ids
+        if len(ids) > MOST and len(piece) > 1:
+            halves = halve(piece, Piece(0, len(piece)))
+            return [
+                window
+                for half in halves
+                for window in self._windows(piece[half.start : half.end], most)
+            ]
         stretches = windows(len(ids), most=most, overlap=most // 8)
         return [ids[stretch.start : stretch.stop] for stretch in stretches]
 

@@ -233,6 +233,65 @@ def index_resume(options: Options) -> None:
     _say_done(options, "Going on.")
 
 
+@index_command.command("model")
+@click.argument("which", required=False, metavar="[DIR|default|none]")
+@click.option(
+    "--tokenizer", metavar="URL|none",
+    help="Cut texts by the tokens of this server of llama.cpp, on this machine.",
+)
+@common_options
+@click.pass_obj
+def index_model(options: Options, which: str | None, tokenizer: str | None) -> None:
+    """Say which model finds by meaning, or take another one.
+
+    DIR is a folder as sentence-transformers keeps them, with a graph in ONNX. `none` goes by words
+    alone. The present index answers until that of the new model is complete.
+
+    \b
+    Example:
+      fusefs index model
+      fusefs index model ~/models/bge-small-en
+      fusefs index model default
+    """
+    from pathlib import Path
+
+    from fusefs.index import loading
+    from fusefs.index.embedder.llama import LlamaTokenizer, TokenizerUnavailable
+    from fusefs.index.embedder.models import EmbedderUnavailable, load_model
+    from fusefs.index.library import Library
+    from fusefs.session.search_setup import setup
+
+    with open_instance(options) as instance:
+        library = Library(instance.folder)
+        if which is not None:
+            folder = None
+            if which == loading.NO_MODEL:
+                folder = which
+            elif which != "default":
+                folder = str(Path(which).expanduser().absolute())
+                try:
+                    load_model(Path(folder))
+                except EmbedderUnavailable as error:
+                    raise click.UsageError(str(error)) from None
+            library.set(loading.MODEL, folder)
+        if tokenizer is not None:
+            if tokenizer != "none":
+                try:
+                    LlamaTokenizer(tokenizer).identity()
+                except TokenizerUnavailable as error:
+                    raise click.UsageError(str(error)) from None
+            library.set(loading.TOKENIZER, None if tokenizer == "none" else tokenizer)
+        if which is not None or tokenizer is not None:
+            library.forget_complete()
+        with setup(instance) as made:
+            made.start_worker()
+            loaded = made.loaded
+    if options.json:
+        say_json({"model": loaded.name, "unavailable": loaded.unavailable})
+    else:
+        say(loaded.name if loaded.unavailable is None else f"{loaded.name}: {loaded.unavailable}")
+
+
 def _say_done(options: Options, text: str) -> None:
     if options.json:
         say_json({})
