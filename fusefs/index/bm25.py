@@ -15,14 +15,9 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from fusefs.index.postings import MOST_PIECES, Pieces, unpack
+from fusefs.index.postings import MOST_PIECES, Counts, Pieces, unpack
 from fusefs.index.snapshot import Snapshot, Visible
-
-SATURATION = 1.2
-"""``k1``: how little more a term counts that stands there more often."""
-LENGTH = 0.9
-"""``b``: how far a piece's length counts. Beside the usual 0.75, short functions are found before
-long ones that have the same words in passing, and prose no worse."""
+from fusefs.index.weighting import saturated
 
 Scores = NDArray[np.float64]
 
@@ -37,22 +32,22 @@ def scores(
     total = np.zeros(snapshot.pieces)
     if not visible.count:
         return total
-    norms = SATURATION * (1 - LENGTH + LENGTH * visible.relative_lengths)
     for term, times in Counter(terms).items():
         found = list(_visible_postings(snapshot, visible, term.encode(), lookup))
         having = sum(len(pieces) for _, pieces, _ in found)
         rarity = math.log1p((visible.count - having + 0.5) / (having + 0.5))
         # A segment at a time: what is picked from there stands close together.
         for base, pieces, counts in found:
-            norm = norms[base : base + MOST_PIECES][pieces]
-            score = times * rarity * (counts * (SATURATION + 1)) / (counts + norm)
-            total[base : base + MOST_PIECES][pieces] += score
+            segment = slice(base, base + MOST_PIECES)
+            weights = saturated(counts, visible.norms[segment][pieces])
+            weights *= times * rarity
+            total[segment][pieces] += weights
     return total
 
 
 def _visible_postings(
     snapshot: Snapshot, visible: Visible, term: bytes, lookup: Lookup
-) -> Iterator[tuple[int, Pieces, NDArray[np.float64]]]:
+) -> Iterator[tuple[int, Pieces, Counts]]:
     """Yield for each segment its first piece, the pieces from there on, and their counts."""
     sees_all = visible.count == snapshot.pieces
     for segment, base in snapshot.segments:
@@ -63,4 +58,4 @@ def _visible_postings(
         if not sees_all:
             seen = visible.mask[base : base + MOST_PIECES][pieces]
             pieces, counts = pieces[seen], counts[seen]
-        yield base, pieces, counts.astype(np.float64)
+        yield base, pieces, counts
