@@ -19,12 +19,16 @@ _LOG_BYTES = 1 << 20
 
 
 class IndexStarter:
-    """Starts the process when there is something to do and none at it."""
+    """Starts the process when there is something to do and none at it.
+
+    Attributes:
+        process: the one that was started last, until it is known to have ended.
+    """
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
         self._upkeep = Upkeep(instance.folder)
-        self._process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
         self._not_before = 0.0
 
     def start(self) -> None:
@@ -38,15 +42,15 @@ class IndexStarter:
         if upkeep.is_paused or upkeep.complete_at == self._instance.journal.last():
             return
         if upkeep.lease.holder(self._instance.live_processes()) is None:
-            self._process = self._started()
+            self.process = self._started()
 
     def _is_starting(self) -> bool:
-        process = self._process
+        process = self.process
         if process is not None and process.poll() is not None:
             if process.returncode:
                 self._not_before = time.monotonic() + _AGAIN_SECONDS
-            self._process = None
-        return self._process is not None or time.monotonic() < self._not_before
+            self.process = None
+        return self.process is not None or time.monotonic() < self._not_before
 
     def _started(self) -> subprocess.Popen[bytes]:
         folder = self._instance.folder

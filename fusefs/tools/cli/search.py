@@ -117,7 +117,7 @@ def _show(hits: list[Hit], query: str) -> None:
             for word in WORDS.finditer(shown.plain):
                 if wanted & set(terms_of(word[0])):
                     shown.stylize("bold yellow", *word.span())
-            console.print(Text(f"{line:>6}  ", "dim") + shown)
+            console.print(Text.assemble((f"{line:>6}  ", "dim"), shown))
 
 
 _SHOWN = {
