@@ -63,25 +63,26 @@ class TermCounter:
     def add(self, text: str) -> None:
         """Count the terms of the next piece."""
         words = words_of(text)
-        self._found.append(
-            np.fromiter(map(self._words.__getitem__, words), np.uint32, len(words))
-        )
+        self._found.append(np.fromiter(map(self._words.__getitem__, words), np.uint32, len(words)))
 
     def finish(self) -> Counted:
         """Return what was counted."""
         pieces = len(self._found)
         terms, first, listed = self._terms()
         words = np.concatenate(self._found) if self._found else np.empty(0, np.uint32)
-        of_piece = np.repeat(np.arange(pieces), [len(found) for found in self._found])
+        of_piece = np.repeat(
+            np.arange(pieces, dtype=np.int32), [len(found) for found in self._found]
+        )
         # Each word stands for one or several terms: those from first[word] to first[word + 1].
-        each = (first[1:] - first[:-1])[words]
+        each = np.diff(first)[words]
         of_piece = np.repeat(of_piece, each)
-        start = first[:-1][words] - (np.cumsum(each) - each)
-        found = listed[np.repeat(start, each) + np.arange(len(of_piece))]
+        at = np.repeat(first[words] - np.cumsum(each, dtype=np.int32) + each, each)
+        at += np.arange(len(of_piece), dtype=np.int32)
+        found = listed[at]
         lengths = np.bincount(of_piece, minlength=pieces).astype(np.uint32)
         return Counted(lengths, list(_grouped(terms, found, of_piece)))
 
-    def _terms(self) -> tuple[list[bytes], NDArray[np.int64], NDArray[np.int64]]:
+    def _terms(self) -> tuple[list[bytes], NDArray[np.int32], NDArray[np.int32]]:
         """Return all terms, in the order of their bytes, and which ones each word has."""
         numbers = _Numbers()
         listed: list[int] = []
@@ -91,24 +92,34 @@ class TermCounter:
             first.append(len(listed))
         terms = [term.encode() for term in numbers]
         order = sorted(range(len(terms)), key=terms.__getitem__)
-        rank = np.empty(len(order), np.int64)
-        rank[order] = np.arange(len(order))
+        rank = np.empty(len(order), np.int32)
+        rank[order] = np.arange(len(order), dtype=np.int32)
         return (
             [terms[at] for at in order],
-            np.array(first, np.int64),
-            rank[np.array(listed, np.int64)],
+            np.array(first, np.int32),
+            rank[np.array(listed, np.int32)],
         )
 
 
 def _grouped(
-    terms: Sequence[bytes], found: NDArray[np.int64], of_piece: NDArray[np.int64]
+    terms: Sequence[bytes], found: NDArray[np.int32], of_piece: NDArray[np.int32]
 ) -> Iterator[tuple[bytes, bytes]]:
     """Yield each term with its packed postings, given (term, piece) of every occurrence."""
-    occurrences = np.sort((found << 16) | of_piece)
-    starts = np.flatnonzero(np.diff(occurrences, prepend=-1))
+    occurrences = found.astype(np.int64)
+    occurrences <<= 16
+    occurrences |= of_piece
+    occurrences.sort()
+    starts = _starts(occurrences)
     counts = np.diff(starts, append=len(occurrences))
     distinct = occurrences[starts]
     yield from packed(terms, distinct >> 16, distinct & 0xFFFF, counts)
+
+
+def _starts(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where runs of equal values begin."""
+    differs = np.ones(len(values), np.bool_)
+    np.not_equal(values[1:], values[:-1], out=differs[1:])
+    return np.flatnonzero(differs)
 
 
 def packed(
@@ -127,7 +138,7 @@ def packed(
     """
     if not len(of_term):
         return
-    begins = np.flatnonzero(np.diff(of_term, prepend=-1))
+    begins = _starts(of_term)
     wide = np.maximum.reduceat(counts, begins) > 255
     two, narrow, broad = (
         pieces.astype(np.uint16).tobytes(),
