@@ -1,7 +1,7 @@
 """Questions with known answers, on data that was written by others for other purposes.
 
-- Debian's manual pages: the description in a page's NAME section, which is what `whatis` prints,
-  is to find the page. The section itself is taken out of it.
+- Debian's manual pages: what `whatis` prints, with the names and without them, is to find the page.
+  The section NAME, where it stands, is taken out of the page.
 - Functions of installed Python packages: the first line of a docstring is to find the function,
   from which the docstring is taken out. Each is a file of its own.
 - The history of a repository: a commit's subject is to find the files that it changed.
@@ -38,6 +38,7 @@ _QUESTIONS = 1_000
 _MOST_PAGE_BYTES = 60_000
 _LEAST_WORDS = 4
 _MOST_CHANGED = 5
+_DASH = " - "
 _SECTION = re.compile(r"^\S", re.MULTILINE)
 
 
@@ -50,11 +51,11 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True)
 class Collection:
-    """Documents by path, and questions."""
+    """Documents by path, and questions of several kinds."""
 
     name: str
     documents: Mapping[str, str]
-    questions: Sequence[Question]
+    questions: Mapping[str, Sequence[Question]]
 
 
 def man_pages() -> Collection:
@@ -77,12 +78,17 @@ def man_pages() -> Collection:
     with ThreadPoolExecutor(2) as threads:
         texts = threads.map(_rendered, (sources[name] for name in chosen))
         pages = dict(zip(chosen, texts, strict=True))
-    documents, asked = {}, {}
+    documents, lines, descriptions = {}, {}, {}
     for name, text in pages.items():
-        parted = _without_description(text)
+        parted = _without_name(text)
         if parted is not None and len(text) <= _MOST_PAGE_BYTES:
-            asked[name], documents[name] = parted
-    return Collection("manual pages", documents, _questions(asked))
+            line, documents[name] = parted
+            lines[name], descriptions[name] = line, line.partition(_DASH)[2]
+    return Collection(
+        "manual pages",
+        documents,
+        {"description": _questions(descriptions), "names and description": _questions(lines)},
+    )
 
 
 def _rendered(source: bytes) -> str:
@@ -91,30 +97,31 @@ def _rendered(source: bytes) -> str:
     return done.stdout.decode()
 
 
-def _without_description(page: str) -> tuple[str, str] | None:
-    """Return the description in a page, and the page without the section that it is in."""
+def _without_name(page: str) -> tuple[str, str] | None:
+    """Return what is in the section NAME of a page, and the page without it."""
     found = re.search(r"^N(AME|ame)\n", page, re.MULTILINE)
     if found is None:
         return None
     end = _SECTION.search(page, found.end())
     section = " ".join(page[found.end() : end.start() if end else len(page)].split())
-    _, dash, description = re.sub("\u2010 ?", "-", section).partition(" - ")
-    if not dash:
+    line = section.replace("\u2010", "-")
+    if _DASH not in line:
         return None
-    return description, page[: found.start()] + (page[end.start() :] if end else "")
+    return line, page[: found.start()] + (page[end.start() :] if end else "")
 
 
 def functions() -> Collection:
     """Return functions of the standard library and of installed packages."""
     found: dict[str, tuple[str, str]] = {}
-    for kind in ("stdlib", "purelib"):
-        top = Path(sysconfig.get_path(kind))
-        for file in sorted(top.rglob("*.py")):
-            inside = file.relative_to(top)
-            if "site-packages" in inside.parts or "pip" in inside.parts:
-                continue
-            for name, asked, source in _functions_of(file):
-                found[f"{inside.with_suffix('')}/{name}.py"] = asked, source
+    tops = [Path(sysconfig.get_path(kind)) for kind in ("stdlib", "purelib")]
+    files = [(top, file.relative_to(top)) for top in tops for file in sorted(top.rglob("*.py"))]
+    random.Random(_SEED).shuffle(files)
+    for top, inside in files:
+        # Below the standard library are packages of the interpreter, which are no part of it.
+        if "site-packages" in inside.parts or len(found) > 2 * _FUNCTIONS:
+            continue
+        for name, asked, source in _functions_of(top / inside):
+            found[f"{inside.with_suffix('')}/{name}.py"] = asked, source
     asked_of = Counter(asked for asked, _ in found.values())
     sources = Counter(source for _, source in found.values())
     names = sorted(
@@ -126,7 +133,7 @@ def functions() -> Collection:
     return Collection(
         "functions",
         {paths[name]: found[name][1] for name in chosen},
-        _questions({paths[name]: found[name][0] for name in chosen}),
+        {"docstring": _questions({paths[name]: found[name][0] for name in chosen})},
     )
 
 
@@ -173,7 +180,7 @@ def commits(repository: Path) -> Collection:
         if answers and len(changed) <= _MOST_CHANGED and len(subject.split()) >= _LEAST_WORDS:
             asked.append(Question(subject, answers))
     random.Random(_SEED).shuffle(asked)
-    return Collection("commits", documents, asked[:_QUESTIONS])
+    return Collection("commits", documents, {"subject": asked[:_QUESTIONS]})
 
 
 def _git(repository: Path, *words: str) -> str:

@@ -69,14 +69,14 @@ def measure(collection: Collection, questions: int, folder: Path) -> list[list[s
             indexer.give_back()
             say(f"{collection.name}: indexed in {time.perf_counter() - began:.0f} s")
             searcher = made.searcher(session)
-            asked = collection.questions[:questions]
             return [
                 [
-                    f"{collection.name}, {half} half",
+                    f"{collection.name}: {kind}, {half} half",
                     f"{len(collection.documents):,}",
-                    f"{len(asked[start::2]):,}",
-                    *(f"{_mean(searcher, asked[start::2], mode):.3f}" for mode in _MODES),
+                    f"{len(asked[start:questions:2]):,}",
+                    *(f"{_mean(searcher, asked[start:questions:2], mode):.3f}" for mode in _MODES),
                 ]
+                for kind, asked in collection.questions.items()
                 for start, half in ((1, "held-out"), (0, "other"))
             ]
     finally:

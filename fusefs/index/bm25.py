@@ -10,19 +10,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fusefs.index.postings import unpack
+from fusefs.index.postings import MOST_PIECES, Counts, Pieces, unpack
 from fusefs.index.snapshot import Snapshot, Visible
-
-SATURATION = 1.2
-"""``k1``: how little more a term counts that stands there more often."""
-LENGTH = 0.9
-"""``b``: how far a piece's length counts. Beside the usual 0.75, short functions are found before
-long ones that have the same words in passing, and prose no worse."""
+from fusefs.index.weighting import saturated
 
 Scores = NDArray[np.float64]
 
@@ -37,31 +32,30 @@ def scores(
     total = np.zeros(snapshot.pieces)
     if not visible.count:
         return total
-    lengths = snapshot.table.lengths
     for term, times in Counter(terms).items():
-        found = _visible_postings(snapshot, visible, term.encode(), lookup)
-        if found is None:
-            continue
-        pieces, counts = found
-        norm = SATURATION * (1 - LENGTH + LENGTH * (lengths[pieces] / visible.average))
-        rarity = math.log1p((visible.count - len(pieces) + 0.5) / (len(pieces) + 0.5))
-        total[pieces] += times * rarity * (counts * (SATURATION + 1)) / (counts + norm)
+        found = list(_visible_postings(snapshot, visible, term.encode(), lookup))
+        having = sum(len(pieces) for _, pieces, _ in found)
+        rarity = math.log1p((visible.count - having + 0.5) / (having + 0.5))
+        # A segment at a time: what is picked from there stands close together.
+        for base, pieces, counts in found:
+            segment = slice(base, base + MOST_PIECES)
+            weights = saturated(counts, visible.norms[segment][pieces])
+            weights *= times * rarity
+            total[segment][pieces] += weights
     return total
 
 
 def _visible_postings(
     snapshot: Snapshot, visible: Visible, term: bytes, lookup: Lookup
-) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
-    pieces, counts = [], []
+) -> Iterator[tuple[int, Pieces, Counts]]:
+    """Yield for each segment its first piece, the pieces from there on, and their counts."""
+    sees_all = visible.count == snapshot.pieces
     for segment, base in snapshot.segments:
         raw = lookup(segment, term)
         if raw is None:
             continue
-        local, counted = unpack(raw)
-        here = local.astype(np.int64) + base
-        seen = visible.mask[here]
-        pieces.append(here[seen])
-        counts.append(counted[seen].astype(np.float64))
-    if not any(map(len, pieces)):
-        return None
-    return np.concatenate(pieces), np.concatenate(counts)
+        pieces, counts = unpack(raw)
+        if not sees_all:
+            seen = visible.mask[base : base + MOST_PIECES][pieces]
+            pieces, counts = pieces[seen], counts[seen]
+        yield base, pieces, counts

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusefs.index.segments import Numbers, Table, join
+from fusefs.index.weighting import Norms, norms
 
 Mask = NDArray[np.bool_]
 """For each piece whether it counts."""
@@ -32,11 +33,17 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Visible:
-    """The pieces that a session sees, and what word statistics need to know of them."""
+    """The pieces that a session sees, and what word statistics need to know of them.
+
+    Attributes:
+        mask: for each piece whether it is seen.
+        count: how many are.
+        norms: what each piece's length makes of counts, beside the average of what is seen.
+    """
 
     mask: Mask
     count: int
-    average: float
+    norms: Norms
 
 
 class Snapshot:
@@ -75,7 +82,7 @@ class Snapshot:
         mask = self.mask(documents)
         count = int(mask.sum())
         total = int(self.table.lengths[mask].sum(dtype=np.int64))
-        return Visible(mask, count, total / count if count else 1.0)
+        return Visible(mask, count, norms(self.table.lengths, total / count if count else 1.0))
 
     def count_documents(self, mask: Mask) -> int:
         """Return how many documents have a piece in `mask`."""

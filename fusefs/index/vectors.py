@@ -141,7 +141,7 @@ class Runs(NamedTuple):
         rows: the file's rows.
         scales: their factors.
         begins: the first row of each run of rows that are of one piece.
-        pieces: the piece of each run, -1 for what is in no piece.
+        pieces: the piece of each run, all different but for -1 for what is in no piece.
     """
 
     rows: Rows
@@ -172,15 +172,15 @@ class Meanings:
             The cosine of the nearest window of each piece.
         """
         row, scale = quantize(question[None, :])
-        found = np.full(self._count, -np.inf)
+        # The last place takes what is in no piece.
+        found = np.full(self._count + 1, -np.inf)
         for file in self._files:
             products = np.asarray(numkong.cdist(file.rows, row, metric="dot")).ravel()
             near = products * file.scales * float(scale[0])
-            best = np.maximum.reduceat(near, file.begins)
-            valid = file.pieces >= 0
-            pieces = file.pieces[valid]
-            found[pieces] = np.maximum(found[pieces], best[valid])
-        return found
+            if len(file.begins) < len(near):
+                near = np.maximum.reduceat(near, file.begins)
+            found[file.pieces] = np.maximum(found[file.pieces], near)
+        return found[:-1]
 
 
 def runs(snapshot: Snapshot, file: Mapped) -> Runs:

@@ -39,6 +39,7 @@ class Catalogue:
         self._instance = view.instance
         self._tree: _Tree = {}
         self._paths: dict[bytes, set[Path]] = {}
+        self._count = 0
         self._unsettled: set[Path] = set()
         self._walked: tuple[object, object] | None = None
         self._seen = 0
@@ -47,7 +48,7 @@ class Catalogue:
         self.changes = 0
 
     def __len__(self) -> int:
-        return sum(map(len, self._paths.values()))
+        return self._count
 
     def content_keys(self) -> Iterable[bytes]:
         """Return the keys of all contents that are seen."""
@@ -102,6 +103,7 @@ class Catalogue:
         self._walked = view.rules, view.tree.top
         self._tree.clear()
         self._paths.clear()
+        self._count = 0
         self._unsettled.clear()
         self._host_at = time.monotonic()
         self.changes += 1
@@ -147,7 +149,9 @@ class Catalogue:
                     below = directory[name] = {}
                 directory = below
             directory[file.path[-1]] = file.key
-            self._paths.setdefault(file.key, set()).add(file.path)
+            places = self._paths.setdefault(file.key, set())
+            self._count += file.path not in places
+            places.add(file.path)
             if file.is_unsettled:
                 self._unsettled.add(file.path)
 
@@ -155,6 +159,7 @@ class Catalogue:
         """Forget `files`, which are all at and below `path`."""
         for known, key in files:
             places = self._paths[key]
+            self._count -= known in places
             places.discard(known)
             if not places:
                 del self._paths[key]

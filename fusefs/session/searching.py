@@ -18,6 +18,7 @@ from fusefs.contract.globs import Selection, compile_include
 from fusefs.contract.paths import Path, is_at_or_below, render
 from fusefs.contract.ranking import fuse
 from fusefs.index.batch import Why, text_of
+from fusefs.index.best import best
 from fusefs.index.index import Index
 from fusefs.index.library import Library, made_by
 from fusefs.index.model import Model
@@ -363,10 +364,7 @@ def _ranked(
     snapshot: Snapshot, places: _Places, scores: NDArray[np.float64], mask: Mask, depth: int
 ) -> list[int]:
     """Return the best pieces, best first; equal ones in path order."""
-    pieces = np.flatnonzero(mask)
-    if len(pieces) > depth:
-        least = np.partition(scores[pieces], len(pieces) - depth)[len(pieces) - depth]
-        pieces = pieces[scores[pieces] >= least]
+    pieces = best(scores, mask, depth)
     # By score first: paths are looked up for equal ones alone.
     values = scores[pieces]
     order = np.argsort(-values, kind="stable")
