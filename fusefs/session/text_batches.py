@@ -7,6 +7,7 @@ together and searched as one. A match lies within a line, so it lies within a fi
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
@@ -38,28 +39,47 @@ class Batch:
 
     Attributes:
         text: all of it; a line end stands between two files.
-        first: the first match, once `search` has looked for it.
     """
 
-    def __init__(self, texts: Sequence[bytes]) -> None:
-        """Put `texts` together."""
+    def __init__(self, texts: Sequence[bytes], pattern: LinePattern) -> None:
+        """Put `texts` together, to search them for `pattern`."""
         self.text = b"\n".join(texts)
-        self.first: Span | None = None
+        self._pattern = pattern
         self._starts = [0, *accumulate(len(text) + 1 for text in texts)]
+        self._known: deque[Span] = deque()
+        self._goes_on = True
 
-    def search(self, pattern: LinePattern) -> None:
-        """Find the first match. In any thread."""
-        self.first = pattern.find_far(self.text, 0)
+    def search(self, most: int) -> None:
+        """Find the first match in each of the first lines that have one, `most` at most. In any
+        thread."""
+        place = 0
+        while self._goes_on and len(self._known) < most:
+            found = self._pattern.find_far(self.text, place)
+            if found is None:
+                self._goes_on = False
+            else:
+                self._known.append(found)
+                place = self.text.find(b"\n", found[1]) + 1 or len(self.text) + 1
 
-    def matches(self, pattern: LinePattern) -> Iterator[FileMatches]:
+    def find(self, place: int) -> Span | None:
+        """Return the first match at or behind `place`, where a line begins; further on each
+        time."""
+        known = self._known
+        while known and known[0][0] < place:
+            known.popleft()
+        if known:
+            return known[0]
+        found = self._pattern.find(self.text, place) if self._goes_on else None
+        self._goes_on = found is not None
+        return found
+
+    def matches(self) -> Iterator[FileMatches]:
         """Yield the files that have a match, in order."""
-        found = self.first
+        found = self.find(0)
         while found is not None:
             number = bisect_right(self._starts, found[0]) - 1
-            file = FileMatches(
-                self.text, number, self._starts[number], self._starts[number + 1] - 1, found,
-                pattern,
-            )  # fmt: skip
+            start, end = self._starts[number], self._starts[number + 1] - 1
+            file = FileMatches(self, number, start, end, found)
             # What stands between two files is no line of either.
             if file.has_line_at(found[0]):
                 yield file
@@ -74,16 +94,14 @@ class FileMatches:
         text: of the batch, which spans are about.
     """
 
-    def __init__(
-        self, text: bytes, number: int, start: int, end: int, first: Span, pattern: LinePattern
-    ) -> None:
-        """Begin with the `first` match in the file that is at `start` to `end` in `text`."""
+    def __init__(self, batch: Batch, number: int, start: int, end: int, first: Span) -> None:
+        """Begin with the `first` match in the file that is at `start` to `end` of a batch."""
         self.number = number
-        self.text = text
+        self.text = batch.text
+        self._find = batch.find
         self._start = start
         self._end = end
         self._found: Span | None = first
-        self._pattern = pattern
 
     def has_line_at(self, place: int) -> bool:
         """Tell whether a line of the file is at `place`."""
@@ -94,20 +112,20 @@ class FileMatches:
     def match_behind(self) -> Span | None:
         """Return the first match behind the file."""
         if self._found is not None and self._found[0] <= self._end:
-            self._found = self._pattern.find(self.text, self._end + 1)
+            self._found = self._find(self._end + 1)
         return self._found
 
     def lines(self) -> Iterator[tuple[Span, Span]]:
         """Yield the matching lines, and the first match in each."""
         text, start, file_end = self.text, self._start, self._end
-        newline_before, newline_at, find = text.rfind, text.find, self._pattern.find
+        newline_before, newline_at = text.rfind, text.find
         while (found := self._found) is not None and self.has_line_at(found[0]):
             begin = newline_before(b"\n", start, found[0]) + 1 or start
             end = newline_at(b"\n", found[1], file_end)
             if end < 0:
                 end = file_end
             yield (begin, end), found
-            self._found = find(text, end + 1)
+            self._found = self._find(end + 1)
 
     def shown(
         self, before: int, after: int, may_show: Callable[[], bool]

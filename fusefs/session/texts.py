@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from itertools import islice
@@ -20,6 +20,7 @@ _FIRST_BYTES, _MOST_BYTES = 64 << 10, 512 << 10
 """Bytes of text that are searched at a time: little at first, so that the first match is soon
 there, then more, to be fast."""
 _MOST_FILES = 1000
+_MOST_AHEAD = 64
 _MOST_THREADS = 4
 
 
@@ -62,7 +63,7 @@ class Texts:
         rules, changed = Rules(self._view), False
         with closing(_looked_through(self._groups(pattern), pattern)) as groups:
             for group in groups:
-                for file in group.batch.matches(pattern):
+                for file in group.matches():
                     path = group.paths[file.number]
                     self._account(group, file.number + 1)
                     # What was read before they changed may not be visible any more.
@@ -115,7 +116,6 @@ class _Group:
         bytes: of their texts together.
         unread: what is left out, each with the number of files before it.
         accounted: how many of the files are counted.
-        batch: their texts put together, once `search` was called.
     """
 
     def __init__(self) -> None:
@@ -124,33 +124,36 @@ class _Group:
         self.bytes = 0
         self.unread: deque[tuple[int, Unread]] = deque()
         self.accounted = 0
-        self.batch = Batch([])
+        self._batch: Batch | None = None
 
-    def search(self, pattern: LinePattern) -> None:
-        """Look for the first match. In any thread."""
-        if self.texts:  # else there is not even an empty one to be found in
-            self.batch = Batch(self.texts)
+    def search(self, pattern: LinePattern, most: int) -> None:
+        """Look for the first matches, `most` at most. In any thread."""
+        if self.texts:
+            self._batch = Batch(self.texts, pattern)
             self.texts.clear()
-            self.batch.search(pattern)
+            self._batch.search(most)
+
+    def matches(self) -> Iterator[FileMatches]:
+        """Yield the files that have a match, once it is searched."""
+        return self._batch.matches() if self._batch is not None else iter(())
 
 
 def _looked_through(
     groups: Generator[_Group, None, None], pattern: LinePattern
 ) -> Generator[_Group, None, None]:
-    """Yield groups in which the first match was looked for, by threads where that takes long.
+    """Yield groups in which the first matches were looked for, by threads where that takes long.
 
-    The engine needs no interpreter lock, and everything else does: so threads do this, and the
-    matches behind the first are for whoever takes them.
+    The engine needs no interpreter lock, and everything else does: so threads do this, and where
+    matches are so dense that the engine is the least of it, leave them to whoever takes them.
     """
-    first_ones = groups if pattern.is_literal else islice(groups, 1)
-    for group in first_ones:
-        group.search(pattern)
+    for group in groups if pattern.is_literal else islice(groups, 1):
+        group.search(pattern, 1)
         yield group
     threads = min(len(os.sched_getaffinity(0)), _MOST_THREADS)
     waiting: deque[tuple[_Group, Future[None]]] = deque()
     with closing(_Pool(threads)) as pool:
         for group in groups:
-            waiting.append((group, pool.submit(group.search, pattern)))
+            waiting.append((group, pool.submit(group.search, pattern, _MOST_AHEAD)))
             if len(waiting) > threads:
                 yield _done(*waiting.popleft())
         while waiting:

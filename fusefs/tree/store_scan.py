@@ -9,7 +9,7 @@ from typing import Protocol
 from fusefs.contract.kinds import Kind
 from fusefs.store import keys
 from fusefs.store.instance import Instance
-from fusefs.store.kv import KV, after_prefix
+from fusefs.store.kv import KV, Reader, after_prefix
 from fusefs.store.records import SUMMARY, TAIL, State
 from fusefs.tree.backend import (
     READ_AT_ONCE,
@@ -23,6 +23,8 @@ from fusefs.tree.backend import (
 )
 
 _NAME_AT = len(keys.entries(0))
+_MOST_KEPT = 50_000
+"""Entries, of some 300 bytes."""
 _CHUNK = 1 << 20
 _KINDS = (Kind.DIR, *Kind)
 _FILE = Kind.FILE
@@ -32,19 +34,39 @@ _summary = SUMMARY.unpack_from
 _new = tuple.__new__
 
 
-def scan(kv: KV, directory: int, after: bytes) -> list[Scanned]:
-    """Return at most `SCAN_PAGE` entries of a directory, those after the name `after`."""
+class Listings:
+    """What is in directories, kept for the next search as long as nothing in the store changes."""
+
+    def __init__(self, kv: KV) -> None:
+        self._kv = kv
+        self._stamp: Hashable = None
+        self._pages: dict[tuple[int, bytes], list[Scanned]] = {}
+        self._kept = 0
+
+    def scan(self, directory: int, after: bytes) -> list[Scanned]:
+        """Return at most `SCAN_PAGE` entries of a directory, those after the name `after`."""
+        with self._kv.read() as txn:
+            if txn.stamp is None or txn.stamp != self._stamp or self._kept > _MOST_KEPT:
+                self._stamp, self._kept = txn.stamp, 0
+                self._pages.clear()
+            page = self._pages.get((directory, after))
+            if page is None:
+                page = self._pages[directory, after] = _read(txn, directory, after)
+                self._kept += 1 + len(page)
+        return page
+
+
+def _read(txn: Reader, directory: int, after: bytes) -> list[Scanned]:
     prefix = keys.entries(directory)
     start = prefix + after + b"\0" if after else prefix
     found = []
-    with kv.read() as txn:
-        for key, raw in islice(txn.range(start, after_prefix(prefix)), SCAN_PAGE):
-            kind, state, size, node_id = _summary(raw)
-            # Nearly all; there are so many that a call less for each can be felt.
-            if kind == _FILE and state & _STATES == _CLEAN:
-                found.append(_new(Scanned, (key[_NAME_AT:], _FILE, node_id, size, raw[TAIL:])))
-            else:
-                found.append(scanned(key[_NAME_AT:], raw[TAIL:], kind, state, size, node_id))
+    for key, raw in islice(txn.range(start, after_prefix(prefix)), SCAN_PAGE):
+        kind, state, size, node_id = _summary(raw)
+        # Nearly all; there are so many that a call less for each can be felt.
+        if kind == _FILE and state & _STATES == _CLEAN:
+            found.append(_new(Scanned, (key[_NAME_AT:], _FILE, node_id, size, raw[TAIL:])))
+        else:
+            found.append(scanned(key[_NAME_AT:], raw[TAIL:], kind, state, size, node_id))
     return found
 
 

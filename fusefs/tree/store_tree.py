@@ -67,6 +67,7 @@ class StoreTree:
         self._instance = instance
         self._kv = instance.kv
         self._files = OpenFiles(instance)
+        self._listings = store_scan.Listings(instance.kv)
 
     # Looking.
 
@@ -113,7 +114,7 @@ class StoreTree:
 
     def scan(self, key: Hashable, after: bytes = b"") -> Sequence[Scanned]:
         """Return entries of a directory, none of one that is gone."""
-        return store_scan.scan(self._kv, _id(key), after)
+        return self._listings.scan(_id(key), after)
 
     def read_files(self, files: Sequence[Found], limit: int) -> list[Read]:
         """Return what is in files that `scan` found."""

@@ -94,7 +94,9 @@ def _alone(folder: Path) -> Iterator[None]:
 def _make(model: ModelFiles, sha256: str, folder: Path, key: str) -> None:
     import subprocess
 
-    partial = folder / "partial"  # whoever is alone in the folder may overwrite it
+    for left in folder.glob("*.partial"):  # by one that was killed
+        left.unlink(missing_ok=True)
+    partial = folder / f"{os.getpid()}.partial"
     command = [
         *(sys.executable, "-P", "-m", "fusefs.index.embedder.rewrite"),
         *(str(model.graph), sha256, str(model.tokenizer)),

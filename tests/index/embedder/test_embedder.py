@@ -121,6 +121,8 @@ def test_any_folder_with_such_weights_gets_a_faster_graph(tmp_path: Path, poolin
 
 def test_a_graph_is_made_once(tiny: Path, tmp_path: Path) -> None:
     model = load_model(tiny)
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "1.partial").write_bytes(b"of one that was killed")
     with mock.patch.object(fused_cache, "_make", side_effect=fused_cache._make) as make:
         with ThreadPoolExecutor(3) as pool:
             embedders = [Embedder(model, tmp_path / "cache") for _ in range(3)]
