@@ -5,11 +5,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path as HostPath
+from unittest import mock
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fusefs.contract.paths import ROOT, render
+from fusefs.session import texts
 from fusefs.session.session import Session
 from fusefs.store.instance import Instance
 from fusefs.tools.conformance_faces import Answer, SessionFace
@@ -74,13 +76,15 @@ CASES = st.fixed_dictionaries(
     pairs(),
     st.lists(_CONTENT, min_size=12, max_size=12),
     st.lists(CASES, min_size=4, max_size=12),
+    st.sampled_from([1, 12, texts._MOST_BYTES]),
 )
 def test_what_is_found(
-    pair: Pair, contents: list[bytes], cases: list[Mapping[str, object]]
+    pair: Pair, contents: list[bytes], cases: list[Mapping[str, object]], at_once: int
 ) -> None:
     files = [path for path, content in build_order(pair.first) if content is not None]
-    texts = dict(zip(files, contents * 10, strict=False))
+    given_texts = dict(zip(files, contents * 10, strict=False))
     with (
+        mock.patch.multiple(texts, _FIRST_BYTES=at_once, _MOST_BYTES=at_once, _MOST_AHEAD=2),
         tempfile.TemporaryDirectory(prefix="fusefs-test-") as folder,
         Instance.init(HostPath(folder) / "instance") as instance,
     ):
@@ -89,9 +93,9 @@ def test_what_is_found(
             if content is None:
                 operator.mkdir(render(path))
             else:
-                operator.write(render(path), texts[path])
+                operator.write(render(path), given_texts[path])
         session = Session(instance, instance.sessions.put(pair.spec, "-"))
-        model = ModelSession({ROOT: None, **pair.first, **texts}, pair.spec)
+        model = ModelSession({ROOT: None, **pair.first, **given_texts}, pair.spec)
         for case in cases:
             assert _answer(FindingFace(session), case) == _answer(ModelFace(model), case), case
 

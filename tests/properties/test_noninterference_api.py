@@ -15,6 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from fusefs.contract.errors import ContractError
 from fusefs.contract.paths import Path, render
 from fusefs.contract.view import View
+from fusefs.session.finding import Globbed
+from fusefs.session.grepping import Grep
 from fusefs.session.session import Session
 from fusefs.session.stat import Stat
 from fusefs.store.check import check
@@ -23,6 +25,8 @@ from tests.properties.worlds import Call, Pair, Tree, build_order, pairs
 
 _VISIBLE_TIME = 10**18
 _HIDDEN_TIME = 2 * 10**18
+_ALL_BELOW = ("walk", "glob", "grep")
+"""What tells of everything below a directory."""
 
 
 class Clock:
@@ -91,6 +95,8 @@ class Observer:
             "unlink": lambda: removal(False),
             "rename": rename,
             "walk": lambda: [(w.path, self._seen(w.stat)) for w in session.walk(path)],
+            "glob": lambda: _all_told(session.glob("**", path, limit=3)),
+            "grep": lambda: _all_told(session.grep("o|w", path, after=1, limit=3)),
         }
         try:
             return (call.op, actions[call.op]())
@@ -105,7 +111,7 @@ class Observer:
         found: list[object] = []
         for top in self._tops():
             found.append((top, self._answer(Call("stat", top)) if top else None))
-            found.append(self._answer(Call("walk", top)) if top else None)
+            found += [self._answer(Call(op, top)) if top else None for op in _ALL_BELOW]
         return found
 
     def _tops(self) -> list[Path]:
@@ -116,6 +122,12 @@ class Observer:
             assert check(self.instance).problems == []
         finally:
             self.instance.close()
+
+
+def _all_told(found: Globbed | Grep) -> object:
+    """Return all that a search tells, its counts too."""
+    counts = (found.searched, found.matched, found.lines) if isinstance(found, Grep) else ()
+    return [*found], found.unread, found.truncated, counts
 
 
 def hash_of(path: Path) -> int:
