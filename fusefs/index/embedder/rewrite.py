@@ -28,7 +28,7 @@ LEAST_COSINE = 0.99
 
 _SAMPLE_SIZES = (250, 60, 16)
 """Tokens of the texts in the sample."""
-_TEXTS_OF_A_SIZE = 6
+_TEXTS_OF_A_SIZE = 4
 
 
 def main(arguments: Sequence[str]) -> int:

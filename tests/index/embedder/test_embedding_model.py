@@ -23,7 +23,7 @@ def embedder(tmp_path_factory: pytest.TempPathFactory) -> Embedder:
     return Embedder(load_model(save_folder(folder / "tiny", TinyBert())), folder / "cache")
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=10)
 @given(words=st.lists(st.sampled_from(["word", "naïve", "日本", ".", "\n", "\n\n"]), max_size=1500))
 def test_texts_are_cut_by_the_embedder_s_tokens(embedder: Embedder, words: list[str]) -> None:
     text = " ".join(words)

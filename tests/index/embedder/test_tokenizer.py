@@ -84,7 +84,7 @@ def test_tokens_are_the_library_s_however_words_are_strung(shared: Tokenizer, te
     assert found(shared, text) == expected(text)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=8)
 @given(
     parts=st.lists(
         st.tuples(st.sampled_from(["x", "é", "日", "ab ", "é.", "か"]), st.integers(1, 400))
