@@ -121,7 +121,7 @@ Content = tuple[bytes, Read]
 """A file's path as in `Visible`, and what is in it."""
 
 
-class Rules:
+class RuleWatch:
     """The rules of a session while something goes on that must follow them."""
 
     def __init__(self, view: ViewReader) -> None:
@@ -169,7 +169,7 @@ class VisibleFiles:
         )
         self._list(here)
         self._stack = [here]
-        have_changed = Rules(view).have_changed
+        have_changed = RuleWatch(view).have_changed
         while self._stack:
             here = self._stack[-1]
             prefix, backend, key = here.prefix, here.backend, here.key
