@@ -14,7 +14,7 @@ LIBRARY := $(PREFIX)/lib/fusefs
 COMPLETIONS := $(SHARE)/bash-completion/completions/fusefs $(SHARE)/zsh/site-functions/_fusefs \
 	$(SHARE)/fish/vendor_completions.d/fusefs.fish
 
-.PHONY: help setup demo test torture torture-repositories lint bench install uninstall clean
+.PHONY: help setup demo test torture torture-repositories lint bench bench-search install uninstall clean
 
 help:
 	@echo "make demo    show the access rules at work on two mounted sessions"
@@ -23,6 +23,7 @@ help:
 	@echo "make torture-repositories  race commits, kill commits, syncs and merges (takes minutes)"
 	@echo "make lint    ruff, mypy --strict, and the import rule of the rooms"
 	@echo "make bench   compare with a plain directory, bindfs and plain pyfuse3 (takes long)"
+	@echo "make bench-search  how well search finds, and how fast (takes long)"
 	@echo "make setup   install what is missing, make $(VENV)"
 	@echo "make install    to PREFIX ($(PREFIX)): the command, services of systemd, completions"
 	@echo "make uninstall  take all of that away again; instances stay"
@@ -66,8 +67,14 @@ torture-repositories: setup
 # Run as root: only root can make a plain directory cold. BENCH holds options, for example
 # `make bench BENCH="--scale 0.1 --rounds 1"`.
 bench: setup
-	@.ci/setup.sh bench
+	@.ci/setup.sh bench $(VENV)
 	$(BIN)/python -m bench.compare $(BENCH)
+
+# QUALITY and SPEED hold options.
+bench-search: setup
+	@.ci/setup.sh bench $(VENV)
+	$(BIN)/python -m bench.search_quality $(QUALITY)
+	$(BIN)/python -m bench.search_speed $(SPEED)
 
 # A virtual environment of its own below PREFIX. What pip writes into it names the folder it is
 # built in, which with DESTDIR is not the one it is going to be in.

@@ -2,7 +2,7 @@
 # Installs what fusefs needs and only that.
 #   setup.sh system        Debian packages of tools that are not there yet
 #   setup.sh build         those of them that building and running fusefs needs
-#   setup.sh bench         Debian packages that the comparison in bench/ needs on top
+#   setup.sh bench VENV    what the comparisons in bench/ need on top
 #   setup.sh python VENV   a virtual environment with fusefs and its development tools
 #   setup.sh install VENV PLACE   one with fusefs alone, which is going to be at PLACE
 #   setup.sh npm FOLDER    what the package-lock.json there names, for tests alone
@@ -68,6 +68,12 @@ missing_packages() {
 missing_bench_packages() {
     has bindfs || echo bindfs
     has fio || echo fio
+    has groff || echo groff-base
+}
+
+install_bench() {
+    install_packages missing_bench_packages
+    "$1/bin/python" -m pip install --quiet --disable-pip-version-check 'tantivy>=0.22,<1'
 }
 
 # install_packages COMMAND: what COMMAND names, if anything.
@@ -125,7 +131,7 @@ install_npm() {
 case "${1-}" in
 system) install_packages missing_packages ;;
 build) install_packages missing_build_packages ;;
-bench) install_packages missing_bench_packages ;;
+bench) install_bench "${2:?folder of the virtual environment}" ;;
 python) install_python "${2:?folder of the virtual environment}" ;;
 install) install_fusefs "${2:?folder to install to}" "${3:?folder it will be in}" ;;
 npm) install_npm "${2:?folder of package-lock.json}" ;;

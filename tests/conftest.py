@@ -20,12 +20,17 @@ import hypothesis
 import pytest
 
 import fusefs
+from fusefs.daemon.unmount import umount
 from fusefs.tools.cli.app import run
+from tests import warm
 
 # In CI the same examples come every time; at a desk new ones do.
 hypothesis.settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     hypothesis.settings.load_profile("ci")
+
+# No index is made beside tests that are about something else.
+os.environ["FUSEFS_INDEX"] = "off"
 
 TIMEOUT = 60
 """Seconds after which a command counts as hung."""
@@ -73,9 +78,18 @@ class Cli:
         assert expect is None or result.status == expect, result
         return result
 
+    def mount(self, session: str, mountpoint: Path, *options: str) -> None:
+        """Mount a session in the background."""
+        words = [session, str(mountpoint.absolute()), *options]
+        said = warm.mount(self.instance, self.environment, *words)
+        assert said == "READY", said
+
 
 class Quick(Cli):
-    """Runs `fusefs` in this very process: the same command lines, ten times as fast."""
+    """Runs `fusefs` in this very process: the same command lines, ten times as fast.
+
+    That both say the same is held by ``tests/tools/test_cli_process.py``.
+    """
 
     def __call__(
         self, *arguments: str | os.PathLike[str], stdin: bytes = b"", expect: int | None = 0
@@ -87,7 +101,11 @@ class Quick(Cli):
             mock.patch.dict(os.environ, environment),
             mock.patch.multiple(sys, stdin=given, stdout=out, stderr=err),
         ):
-            status = run([os.fspath(word) for word in arguments])
+            try:
+                status = run([os.fspath(word) for word in arguments])
+            except SystemExit as end:  # completion ends the process by itself
+                assert isinstance(end.code, int)
+                status = end.code
             out.flush()
             err.flush()
         written = [stream.buffer.getvalue() for stream in (out, err)]
@@ -99,9 +117,15 @@ class Quick(Cli):
 @pytest.fixture
 def cli(tmp_path: Path) -> Cli:
     """The command line on a new, empty instance."""
-    command = Cli(tmp_path / "instance")
+    command = Quick(tmp_path / "instance")
     command("init")
     return command
+
+
+@pytest.fixture
+def process(cli: Cli) -> Cli:
+    """The command line on the same instance, each command in a process of its own."""
+    return Cli(cli.instance)
 
 
 def on_terminal(
@@ -155,7 +179,7 @@ def mount(cli: Cli, tmp_path: Path) -> Iterator[Mount]:
     def mount_session(name: str, *options: str) -> Path:
         mountpoint = tmp_path / f"view-{len(mounted)}-{name}"
         mountpoint.mkdir()
-        cli("mount", name, mountpoint, "--background", *options)
+        cli.mount(name, mountpoint, *options)
         mounted.append(mountpoint)
         return mountpoint
 
@@ -182,9 +206,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def unmount(mountpoint: Path) -> None:
     """Unmount `mountpoint` if it is still mounted, dead or alive."""
     if str(mountpoint) in mountpoints():
-        subprocess.run(
-            [sys.executable, "-m", "fusefs", "umount", mountpoint], timeout=TIMEOUT, check=True
-        )
+        umount(mountpoint)
 
 
 def mountpoints() -> set[str]:

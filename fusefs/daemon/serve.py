@@ -1,4 +1,4 @@
-"""Mounting a session's view and serving it until it is unmounted; and unmounting it."""
+"""Mounting a session's view and serving it until it is unmounted."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from fusefs.daemon import mount_lock, mountpoint, stacks
+from fusefs.daemon import mountpoint, stacks
 from fusefs.daemon.daemon import Daemon
 from fusefs.daemon.mount_lock import MountLock, Served
-from fusefs.daemon.mountpoint import FS_TYPE, MountError
+from fusefs.daemon.mountpoint import MountError
 from fusefs.daemon.options import MountOptions
 from fusefs.session.caps import keep_fresh
 from fusefs.session.view_tree import ViewTree
 from fusefs.store.instance import Instance, InstanceError
 
-__all__ = ["MountError", "MountOptions", "serve", "umount"]
-
-_FINISH_SECONDS = 120.0
+__all__ = ["MountError", "MountOptions", "serve"]
 
 
 def serve(
@@ -74,29 +72,3 @@ def _serve(
         finally:
             if lock is not None:
                 lock.release()  # last: whoever waits for it knows then that all is safe
-
-
-def umount(where: Path | str, *, lazy: bool = False) -> None:
-    """Unmount a view and wait until its daemon has made everything safe.
-
-    Args:
-        where: the mountpoint.
-        lazy: also while it is in use; those who use it go on, and nobody is waited for.
-
-    Raises:
-        MountError: it is no view, is in use, or the daemon does not come to its end.
-    """
-    point = mountpoint.locate(where)
-    mount = mountpoint.mounted_at(point)
-    if mount is None or mount.type != FS_TYPE:
-        raise MountError(f"{point} is not a mounted view.")
-    lock = mount_lock.find(point)
-    try:
-        mountpoint.detach(point, lazy=lazy or mountpoint.is_dead(point))
-        if lock is not None and not lazy and not mount_lock.wait(lock, _FINISH_SECONDS):
-            raise MountError(
-                f"{point} is unmounted, but its daemon is still busy storing what was written."
-            )
-    finally:
-        if lock is not None:
-            os.close(lock)

@@ -151,6 +151,12 @@ class Session(Finder):
         self.view.check_visible(place)
         return stat
 
+    def searched(self, path: str | bytes) -> Path:
+        """Return the absolute path of what is to be searched: a visible directory or file."""
+        place, _ = self._find(self.resolve(path))
+        self.view.check_visible(place)
+        return place.path
+
     def mark(self, path: str | bytes) -> str | None:
         """Return what a visible path of a repository is beyond its kind, if anything."""
         place, _ = self._find(self.resolve(path))

@@ -16,4 +16,16 @@ def collect(instance: Instance, *, progress: Progress = lambda step: None) -> Gc
     report = instance_care.collect(instance, progress=progress)
     progress("forgetting old idempotency keys")
     report.keys_forgotten = ledger(instance).forget(KEYS_KEPT)
+    progress("dropping from the index what nobody sees any more")
+    report.unindexed = _tidy_index(instance)
     return report
+
+
+def _tidy_index(instance: Instance) -> int:
+    if not (instance.folder / "index").exists():
+        return 0
+    # Here, since it takes longer to load than all the rest.
+    from fusefs.session.search_setup import setup  # noqa: PLC0415
+
+    with setup(instance) as made:
+        return made.indexer().forget()

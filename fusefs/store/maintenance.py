@@ -34,6 +34,7 @@ class GcReport:
     Attributes:
         contents_left_to_backup: what could go, but not while a backup is being made.
         keys_forgotten: idempotency keys that are new again.
+        unindexed: contents that nobody sees any more and the index has dropped.
     """
 
     published: int = 0
@@ -45,6 +46,7 @@ class GcReport:
     contents_left_to_backup: int = 0
     clones_removed: int = 0
     keys_forgotten: int = 0
+    unindexed: int = 0
 
 
 Progress = Callable[[str], None]

@@ -24,6 +24,7 @@ from fusefs.contract.paths import Path, render
 from fusefs.contract.sessions import World
 from fusefs.daemon.mountpoint import MountError, detach, locate, mounted_at
 from fusefs.daemon.readiness import READY
+from fusefs.tools.conformance_chunks import cut_text, halve_piece
 
 _MOUNT_TIMEOUT = 60
 """Seconds that mounting or unmounting may take."""
@@ -196,6 +197,10 @@ class SessionFace:
                 session.symlink(path, str(fields["target"]))
             case "format":
                 return _format(fields)
+            case "cut":
+                return cut_text(fields)
+            case "halve":
+                return halve_piece(fields)
             case _:
                 raise ValueError(f"unknown operation {op!r}")
         return None

@@ -12,6 +12,7 @@ from typing import Any
 
 from fusefs.contract.errors import ContractError
 from fusefs.contract.sessions import SessionSpec
+from fusefs.tools.conformance_chunks import write_out
 
 FACES = ("api", "mount", "cli")
 
@@ -20,12 +21,14 @@ Tree = Mapping[str, "str | Mapping[str, Any] | None"]
 
 _OPERATIONS = frozenset(
     {"list", "read", "write", "mkdir", "rm", "mv", "symlink", "stat", "format", "commit",
-     "glob", "grep"}
+     "cut", "halve", "glob", "grep"}
 )  # fmt: skip
+_API_ONLY = frozenset({"format", "commit", "cut", "halve"})
 _CASE_KEYS = frozenset(
     {"op", "path", "target", "content", "recursive", "by", "entries", "world",
-     "directory_level", "pattern", "include", "literal", "ignore_case", "before", "after",
-     "limit", "results", "expect", "faces", "about"}
+     "directory_level", "text", "tokens", "size", "overlap", "least", "piece", "pattern",
+     "include", "literal", "ignore_case", "before", "after", "limit", "results", "expect",
+     "faces", "about"}
 )  # fmt: skip
 
 
@@ -133,9 +136,11 @@ def _case(number: int, data: Mapping[str, object]) -> Case:
     unknown = set(data) - _CASE_KEYS
     if unknown or data["op"] not in _OPERATIONS:
         raise ValueError(f"not a case: {data!r}")
+    if "text" in data:
+        write_out(data["text"])
     expect, op = data["expect"], str(data["op"])
     default: tuple[str, ...] = ("api", "mount")
-    if op in ("format", "commit") or data.get("by") == "operator":
+    if op in _API_ONLY or data.get("by") == "operator":
         default = ("api",)
     elif op in ("glob", "grep"):
         default = ("api", "cli")

@@ -30,6 +30,7 @@ class Node(NamedTuple):
         sha256: hash of the content, or None where it is not known without reading it.
         linked: when the entry got its present name and place (0: not known).
         xattrs: the node has extended attributes.
+        object_id: id of the content in its repository, where that alone has it.
     """
 
     key: Hashable
@@ -44,6 +45,7 @@ class Node(NamedTuple):
     sha256: bytes | None = None
     linked: int = 0
     xattrs: bool = False
+    object_id: bytes | None = None
 
 
 class Entry(NamedTuple):

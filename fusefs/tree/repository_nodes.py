@@ -263,15 +263,17 @@ class RepositoryNodes:
     def shown(self, folded: Folded) -> Node:
         """Return what a node that is not stored shows; `record` has the same and more."""
         mode, when = folded.entry.mode, self.when
-        size = 0
+        size, object_id = 0, None
         if mode in (TREE, GITLINK):
             kind, permissions = Kind.DIR, 0o755
         else:
-            size = self._objects.size(folded.entry.oid)
+            object_id = folded.entry.oid
+            size = self._objects.size(object_id)
             kind, permissions = _SHOWN[mode]
         return Node(
-            folded, kind, permissions, *self.owner, size, when, when, when, None, when, False
-        )
+            folded, kind, permissions, *self.owner, size, when, when, when, None, when, False,
+            object_id,
+        )  # fmt: skip
 
 
 _SHOWN = {LINK: (Kind.SYMLINK, 0o777), PROGRAM: (Kind.FILE, 0o755), BLOB: (Kind.FILE, 0o644)}

@@ -35,7 +35,12 @@ class StoreFile:
 
 def to_node(record: Record) -> Node:
     """Return what a record says of a node."""
-    clean_file = record.kind == Kind.FILE and record.content_state == State.CLEAN
+    sha256 = object_id = None
+    if record.kind == Kind.FILE:
+        if record.content_state == State.CLEAN:
+            sha256 = record.tail
+        elif record.content_state == State.OBJECT:
+            object_id = record.tail
     return Node(
         record.id,
         _KINDS[record.kind],
@@ -46,7 +51,8 @@ def to_node(record: Record) -> Node:
         record.atime,
         record.mtime,
         record.ctime,
-        record.tail if clean_file else None,
+        sha256,
         record.linked,
         record.has_xattrs,
+        object_id,
     )

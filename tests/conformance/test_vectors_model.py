@@ -13,6 +13,7 @@ from fusefs.contract.sessions import OPERATOR
 from fusefs.tools.conformance_cases import run_cases
 from fusefs.tools.conformance_faces import Answer, SessionFace
 from fusefs.tools.conformance_vectors import Scenario, VectorError, load
+from tests.conformance import model_pieces
 from tests.conformance.model import ModelSession, mounted, planted
 from tests.conformance.model_finding import ModelFinder
 
@@ -30,7 +31,7 @@ def test_the_contract_says_what_the_vectors_say(scenario: Scenario) -> None:
 
 
 class ModelFace(SessionFace):
-    """The model's methods, its commits and searches too."""
+    """The model's methods, its commits and searches too, and the models of pure rules."""
 
     def __init__(self, session: ModelSession) -> None:
         super().__init__(session)
@@ -42,6 +43,8 @@ class ModelFace(SessionFace):
             case "commit":
                 self._model.commit(str(fields.get("path", "")))
                 return None
+            case "cut" | "halve":
+                return model_pieces.answer(op, fields)
             case "glob":
                 return self._finder.glob(fields)
             case "grep":
@@ -76,6 +79,8 @@ def test_every_case_has_an_answer_for_each_of_its_faces() -> None:
         '"tree": {"/a": {"repository": {}, "right": "all"}}}]}',
         '{"scenarios": [{"name": "x", "session": {}, "tree": {}, "cases": [{"op": "sing"}]}]}',
         '{"scenarios": [{"name": "x", "session": {}, "tree": {}, "cases": [1]}]}',
+        '{"scenarios": [{"name": "x", "session": {}, "tree": {}, "cases": [{"op": "cut", '
+        '"text": ["a", {"repeat": ["b"]}], "expect": {"ok": []}}]}]}',
     ],
 )
 def test_damaged_files_are_named(tmp_path: Path, damage: str) -> None:

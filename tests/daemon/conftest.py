@@ -6,12 +6,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -19,6 +18,8 @@ from fusefs.contract.levels import Level
 from fusefs.contract.sessions import SessionSpec
 from fusefs.session.session import Session
 from fusefs.store.instance import Instance
+from tests import warm
+from tests.daemon import process
 
 ROOT = Path(__file__).parent.parent.parent
 PATIENCE = 20.0
@@ -44,24 +45,28 @@ class Mounted:
         self.point = point
         self.log = point.with_name(point.name + ".log")
         self._options = options
+        self._pipes: tuple[IO[bytes], ...] = ()
         self.start()
 
     def start(self, *, environment: dict[str, str] | None = None, wait: bool = True) -> None:
         reading, writing = os.pipe()
+        questions, asking = os.pipe()
+        hearing, answers = os.pipe()
+        self._close_pipes()
+        self._pipes = os.fdopen(asking, "wb", 0), os.fdopen(hearing, "rb")
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [
-                    sys.executable, "-m", "tests.daemon.process", self.folder, self.session,
-                    self.point, str(writing), json.dumps(self._options),
-                ],
-                cwd=ROOT,
-                env={**os.environ, **(environment or {})},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                pass_fds=[writing],
-            )  # fmt: skip
-        os.close(writing)
+            self.process = warm.Process(
+                process.serve_one,
+                str(self.folder),
+                self.session,
+                str(self.point),
+                json.dumps(self._options),
+                environment=environment,
+                streams=(questions, answers, log.fileno()),
+                descriptors=[writing],
+            )
+        for number in (questions, answers, writing):
+            os.close(number)
         with os.fdopen(reading, "rb") as pipe:
             if wait:
                 assert pipe.readline() == b"READY\n", self.words
@@ -71,11 +76,9 @@ class Mounted:
         return self.log.read_text()
 
     def ask(self, question: str) -> int:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(question.encode() + b"\n")
-        self.process.stdin.flush()
-        return int(self.process.stdout.readline())
+        asking, hearing = self._pipes
+        asking.write(question.encode() + b"\n")
+        return int(hearing.readline())
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(number)
@@ -90,11 +93,13 @@ class Mounted:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                pipe.close()
+        self._close_pipes()
         if is_mounted(self.point):
             subprocess.run(["umount", "-l", self.point], check=True)
+
+    def _close_pipes(self) -> None:
+        for pipe in self._pipes:
+            pipe.close()
 
 
 def settle(path: Path) -> None:

@@ -97,8 +97,10 @@ def _break_changes() -> None:
     ViewTree.create = failing_create  # type: ignore[method-assign]
 
 
-def main() -> None:
-    folder, session, mountpoint, ready_fd, options = sys.argv[1:]
+def serve_one(
+    folder: str, session: str, mountpoint: str, options: str, ready_fd: int | None
+) -> None:
+    """Mount a session and serve it."""
     given = json.loads(options)
     logs.set_up(session, given.pop("log_format", "text"), given.pop("log_level", "info"))
     _break()
@@ -112,7 +114,12 @@ def main() -> None:
 
     daemon.Daemon.run = noted_run  # type: ignore[method-assign]
     how = MountOptions(**given)
-    serve(folder, session, mountpoint, how, ready_fd=int(ready_fd) if ready_fd != "-" else None)
+    serve(folder, session, mountpoint, how, ready_fd=ready_fd)
+
+
+def main() -> None:
+    folder, session, mountpoint, ready_fd, options = sys.argv[1:]
+    serve_one(folder, session, mountpoint, options, int(ready_fd) if ready_fd != "-" else None)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import pytest
 from fusefs.contract.levels import Level
 from fusefs.daemon import mount_lock
 from fusefs.daemon.mountpoint import MountError, is_dead, locate, mounted_at, prepare
-from fusefs.daemon.serve import umount
+from fusefs.daemon.unmount import umount
 from fusefs.store.definitions import BindSpec
 from fusefs.store.instance import Instance
 from fusefs.tree.tree import HOST
@@ -119,11 +119,15 @@ def test_a_killed_daemon_loses_nothing_that_was_closed(world: World) -> None:
     assert sum(line.split()[1] == str(mounted.point) for line in lines) == 1
 
 
-def test_umount_takes_a_dead_mount_away(world: World) -> None:
+@pytest.mark.parametrize("used", [False, True], ids=["unused", "in use"])
+def test_umount_takes_a_dead_mount_away(world: World, used: bool) -> None:
     mounted = world.mount()
+    users = [os.open(mounted.point, os.O_RDONLY)] if used else []
     mounted.stop(signal.SIGKILL)
     umount(mounted.point)
     assert not is_mounted(mounted.point)
+    for user in users:
+        os.close(user)
 
 
 def test_a_session_keeps_its_inode_numbers(world: World) -> None:

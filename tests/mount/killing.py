@@ -24,7 +24,7 @@ from fusefs.store.check import check
 from fusefs.store.instance import Instance
 from fusefs.store.maintenance import collect
 from fusefs.store.trash_can import TrashCan
-from tests.conftest import Cli
+from tests.conftest import Quick
 from tests.mount.writing import Node, Writer, differences, look
 
 
@@ -51,7 +51,7 @@ class Torture:
         returns what is there."""
         self._random = random.Random(seed)
         self._folder = folder / "instance"
-        cli = Cli(self._folder)
+        cli = Quick(self._folder)
         cli("init")
         self._tops = [folder / "view0", folder / "view1"]
         self._trees: list[dict[str, Node]] = [{}, {}]

@@ -18,7 +18,7 @@ from pathlib import Path
 from fusefs.session.session import Session
 from fusefs.store.check import check
 from fusefs.store.instance import Instance
-from tests.conftest import Cli, Mount
+from tests.conftest import Cli, Mount, Quick
 
 _RECORD = 8 + 32
 _LARGE = 200_000
@@ -144,7 +144,7 @@ def _newest_record(data: bytes) -> bytes:
     return records[-1] if records else b""
 
 
-def test_backups_under_load(cli: Cli, mount: Mount, tmp_path: Path) -> None:
+def test_backups_under_load(cli: Cli, process: Cli, mount: Mount, tmp_path: Path) -> None:
     workers = []
     for name in ("a", "b"):
         cli("mkdir", f"/{name}")
@@ -153,7 +153,7 @@ def test_backups_under_load(cli: Cli, mount: Mount, tmp_path: Path) -> None:
     large = [f"/{worker.top.name}/held-large" for worker in workers]
     folder, rng = tmp_path / "backup", random.Random(1)
     tidying = threading.Event()
-    tidy = threading.Thread(target=_tidy, args=(cli, tidying))
+    tidy = threading.Thread(target=_tidy, args=(process, tidying))
     for thread in (*workers, tidy):
         thread.start()
     try:
@@ -161,7 +161,7 @@ def test_backups_under_load(cli: Cli, mount: Mount, tmp_path: Path) -> None:
             time.sleep(0.01)
         for _ in range(3):
             safe = [dict(worker.safe) for worker in workers]
-            torn = cli("backup", folder, "--json").json["being_written"]
+            torn = process("backup", folder, "--json").json["being_written"]
             assert _wrong(folder, workers, safe, torn) == []
             killed = subprocess.Popen(
                 [sys.executable, "-m", "fusefs", "--instance", cli.instance, "backup", folder],
@@ -173,7 +173,7 @@ def test_backups_under_load(cli: Cli, mount: Mount, tmp_path: Path) -> None:
             # Either it had come to its end, or the earlier one is as it was.
             assert _wrong(folder, workers, safe, [*torn, *large]) == []
         safe = [dict(worker.safe) for worker in workers]
-        torn = cli("backup", folder, "--json").json["being_written"]
+        torn = process("backup", folder, "--json").json["being_written"]
     finally:
         tidying.set()
         for worker in workers:
@@ -181,13 +181,13 @@ def test_backups_under_load(cli: Cli, mount: Mount, tmp_path: Path) -> None:
         for thread in (*workers, tidy):
             thread.join()
     assert [worker.error for worker in workers] == [None, None]
-    Cli(tmp_path / "restored")("restore", folder)
+    Quick(tmp_path / "restored")("restore", folder)
     assert _wrong(tmp_path / "restored", workers, safe, torn) == []
     assert sorted(path.name for path in tmp_path.glob(".*")) == []
 
 
-def _tidy(cli: Cli, ended: threading.Event) -> None:
+def _tidy(process: Cli, ended: threading.Event) -> None:
     """Empty the trash and collect, all the time."""
     while not ended.is_set():
-        cli("trash", "empty", "--yes")
-        cli("gc")
+        process("trash", "empty", "--yes")
+        process("gc")

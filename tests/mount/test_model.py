@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fusefs.store.instance import Instance
-from tests.conftest import Cli, unmount
+from tests.conftest import Quick, unmount
 from tests.daemon.calls import EXCHANGE, NOREPLACE, renameat2
 from tests.daemon.conftest import until
 from tests.repositories.place import add_mount, make_source
@@ -157,7 +157,7 @@ def place(
 ) -> Iterator[Place]:
     """A mount of a whole tree: of the instance's own, of a bound folder, of a repository."""
     folder = tmp_path_factory.mktemp("model")
-    cli = Cli(folder / "instance")
+    cli = Quick(folder / "instance")
     cli("init")
     top = folder / "view"
     top.mkdir()
@@ -167,7 +167,7 @@ def place(
     else:
         cli("mkdir", "/work")
     cli("session", "create", "s", "--grant", "/=commit")
-    cli("mount", "s", top, "--background")
+    cli.mount("s", top)
     if request.param == "repository":
         with Instance.open(cli.instance) as instance:
             yield _repositories(instance, folder, top / "work")

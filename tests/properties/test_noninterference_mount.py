@@ -21,7 +21,7 @@ from fusefs.contract.levels import Level
 from fusefs.contract.paths import Path, render
 from fusefs.session.session import Session
 from fusefs.store.instance import Instance
-from tests.conftest import Cli, unmount
+from tests.conftest import Quick, unmount
 from tests.properties.worlds import Call, Pair, Tree, build_order, pairs
 
 _MARK = (b"mark",)
@@ -32,12 +32,12 @@ class Side:
     """One of the two instances, with its mount."""
 
     def __init__(self, folder: HostPath) -> None:
-        self.cli = Cli(folder / "instance")
+        self.cli = Quick(folder / "instance")
         self.cli("init")
         self.cli("session", "create", "s", "--grant", "/=none")
         self.top = folder / "view"
         self.top.mkdir()
-        self.cli("mount", "s", self.top, "--background")
+        self.cli.mount("s", self.top)
         self.instance = Instance.open(self.cli.instance)
         self.operator = Session(self.instance)
         self.marks = 0

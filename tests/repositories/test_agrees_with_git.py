@@ -24,7 +24,7 @@ from fusefs.store.instance import Instance
 from fusefs.tree.backend import Change, Owner, publish
 from fusefs.tree.instance_care import check
 from fusefs.tree.repository_changes import Changed
-from tests.conftest import Cli, unmount
+from tests.conftest import Quick, unmount
 from tests.daemon.conftest import settle, until
 from tests.repositories.place import (
     add_mount,
@@ -309,12 +309,12 @@ def test_edits_through_the_api_are_gits(
 def mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Session, Path]]:
     """A session, and a mount of it."""
     folder = tmp_path_factory.mktemp("agrees")
-    cli = Cli(folder / "instance")
+    cli = Quick(folder / "instance")
     top = folder / "view"
     top.mkdir()
     with Instance.init(cli.instance) as instance:
         session = add_session(instance)
-        cli("mount", "s", top, "--background")
+        cli.mount("s", top)
         yield session, top
         unmount(top)
 

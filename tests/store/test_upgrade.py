@@ -23,7 +23,7 @@ from fusefs.store.instance import FORMAT, Instance, InstanceError
 from fusefs.store.lmdb_meta import look
 from fusefs.store.maintenance import collect
 from fusefs.store.trash_can import TrashCan
-from tests.conftest import Cli
+from tests.conftest import Cli, Quick
 from tests.data import format1
 from tests.store.pages import Pages
 
@@ -91,7 +91,7 @@ def test_not_while_another_process_has_it_open(old: Path) -> None:
     fd = life.hold(old / "run", 1)
     with pytest.raises(InstanceError, match="Unmount its views first"):
         Instance.open(old)
-    Cli(old)("mounts")  # which the refusal speaks of
+    Quick(old)("mounts")  # which the refusal speaks of
     os.close(fd)
     assert _format(old) == 1
     _expect_all_after_opening(old)

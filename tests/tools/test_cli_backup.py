@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from tests.conftest import Cli, Mount
+from tests.conftest import Cli, Mount, Quick
 
 BIG = os.urandom(300_000)
 
@@ -21,8 +21,8 @@ def test_there_and_back(cli: Cli, tmp_path: Path) -> None:
     report = cli("backup", tmp_path / "b", "--json").json
     assert (report["objects_copied"], report["objects_kept"], report["missing"]) == (0, 1, [])
     assert report["bound"] == [{"path": "/host", "source": str(tmp_path / "host")}]
-    assert "No problems" in Cli(tmp_path / "b")("check").out
-    other = Cli(tmp_path / "new" / "instance")
+    assert "No problems" in Quick(tmp_path / "b")("check").out
+    other = Quick(tmp_path / "new" / "instance")
     assert "No problems" in other("restore", tmp_path / "b").out
     assert other("cat", "/d/big").out.encode("utf-8", "surrogateescape") == BIG
     assert other("log", "--json").json == cli("log", "--json").json
@@ -36,7 +36,7 @@ def test_a_damaged_backup_is_status_1(cli: Cli, tmp_path: Path) -> None:
     cli("backup", tmp_path / "b")
     (damaged,) = (tmp_path / "b" / "objects").glob("*/*")
     damaged.unlink()
-    other = Cli(tmp_path / "r")
+    other = Quick(tmp_path / "r")
     assert "/big: its content is missing" in other("restore", tmp_path / "b", expect=1).err
     assert other("restore", tmp_path / "b", "--json", expect=1).json["error"]["problems"]
     assert not (tmp_path / "r").exists()
@@ -70,10 +70,10 @@ def test_a_full_disk(cli: Cli, small_disk: Path, tmp_path: Path) -> None:
     assert "No space left on device" in failed.err
     assert "earlier backup" in failed.err
     assert sorted(path.name for path in small_disk.iterdir()) == ["b", "filler", "lost+found"]
-    restored = Cli(small_disk / "r")
+    restored = Quick(small_disk / "r")
     assert "No space" in restored("restore", small_disk / "b", expect=4).err
     assert not restored.instance.exists()
     (small_disk / "filler").unlink()
-    copy = Cli(small_disk / "b")
+    copy = Quick(small_disk / "b")
     assert "No problems" in copy("check").out
     assert copy("ls", "/").out == "first\n"

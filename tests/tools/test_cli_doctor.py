@@ -18,7 +18,7 @@ from fusefs.daemon.mountpoint import mounted_at
 from fusefs.daemon.probe import Answer, ask
 from fusefs.store.findings import Finding, Verdict
 from fusefs.store.instance import Instance
-from tests.conftest import Cli, Mount, mountpoints, unmount
+from tests.conftest import Cli, Mount, Quick, mountpoints, unmount
 
 
 @pytest.fixture
@@ -166,10 +166,10 @@ def test_what_is_mounted_below_a_dead_mount_does_not_go_with_it(cli: Cli, work: 
 
 def test_a_live_view_of_another_instance_at_the_place(cli: Cli, work: Path, tmp_path: Path) -> None:
     kill(cli, work)
-    other = Cli(tmp_path / "other")
+    other = Quick(tmp_path / "other")
     Instance.init(other.instance).close()
     define(other.instance, "work")
-    other("mount", "work", work, "--background")
+    other.mount("work", work)
     (finding,) = mounts_of(cli)
     assert "a live view of another instance" in finding.detail
     (work / "f").write_text("theirs")

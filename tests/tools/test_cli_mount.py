@@ -329,8 +329,8 @@ def test_umount_names_the_view_below(filled, mount, tmp_path):
         unmount(below)
 
 
-def test_failures_of_mounting_have_a_code(filled, tmp_path):
-    failed = filled("mount", "narrow", tmp_path / "missing", "--json", expect=3).json
+def test_failures_of_mounting_have_a_code(filled, process, tmp_path):
+    failed = process("mount", "narrow", tmp_path / "missing", "--json", expect=3).json
     assert failed["error"]["code"] == "FS_MOUNT"
     assert filled("umount", tmp_path, "--json", expect=3).json["error"]["code"] == "FS_MOUNT"
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Cli, unmount
+from tests.conftest import Cli, Quick, unmount
 from tests.tools_in_mount.place import PATIENCE, Place
 
 AREAS = ("tree", "host")
@@ -44,7 +44,7 @@ class Views:
 def make_instance(top: Path) -> Cli:
     """Make an instance in `top` with both areas and the session ``first``."""
     (top / "host").mkdir()
-    cli = Cli(top / "instance")
+    cli = Quick(top / "instance")
     cli("init")
     cli("mkdir", "/top/tree")
     cli("bind", top / "host", "/top/host")
@@ -66,7 +66,7 @@ def views(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Views]:
             (made.missing, "first", "--passage-errno", "ENOENT"),
         ):
             mountpoint.mkdir()
-            cli("mount", session, mountpoint, "--background", *options)
+            cli.mount(session, mountpoint, *options)
         yield made
     finally:
         for mountpoint in (made.first, made.second, made.missing):

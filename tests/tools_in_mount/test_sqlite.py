@@ -14,7 +14,7 @@ from tests.conftest import unmount
 from tests.tools_in_mount.conftest import AREAS, Views, make_instance
 from tests.tools_in_mount.place import program
 
-COMMITS = 1000
+COMMITS = 300
 INSERT = "insert into t values ({0}, printf('%.*c', 100 + {0} % 200, 'x'));"
 
 
@@ -24,7 +24,7 @@ def test_commits_survive_a_kill(tmp_path: Path, area: str, mode: str) -> None:
     cli = make_instance(tmp_path)
     view = tmp_path / "view"
     view.mkdir()
-    cli("mount", "first", view, "--background")
+    cli.mount("first", view)
     base = view / "top" / area / "base"
     shell = subprocess.Popen(
         [program("sqlite3"), "-batch", base],
@@ -49,7 +49,7 @@ def test_commits_survive_a_kill(tmp_path: Path, area: str, mode: str) -> None:
         shell.kill()
         shell.communicate()
         unmount(view)
-    cli("mount", "first", view, "--background")
+    cli.mount("first", view)
     try:
         found = _ask(base, "pragma integrity_check; select count(*), sum(length(text)) from t;")
     finally:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from fusefs.contract.paths import resolve
 from fusefs.contract.sessions import OPERATOR, SessionSpec
+from fusefs.index.upkeep import Upkeep
 from fusefs.session.binding import bind
 from fusefs.store.flocks import try_lock
 from fusefs.store.instance import Instance
@@ -36,6 +37,8 @@ def make(spec: SessionSpec, binds: Sequence[str]) -> Path:
                 host_dir, tree_path = parse_bind(text)
                 bind(instance, host_dir, resolve(tree_path))
             instance.sessions.put(spec, OPERATOR.name)
+        # Most are thrown away before anybody searches in them.
+        Upkeep(folder).pause()
     except BaseException:
         shutil.rmtree(folder)
         raise

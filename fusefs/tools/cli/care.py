@@ -266,6 +266,7 @@ def gc_command(options: Options, parent: int | None) -> None:
         (report.orphans_dropped, "removed files that nobody has open any more were dropped"),
         (report.published, "files that nobody writes any more were stored for good"),
         (report.stray_files, "stray files were removed"),
+        (report.unindexed, "contents that nobody sees any more were dropped from the index"),
         (report.clones_removed, "clones of repositories that are not mounted were removed"),
         (report.keys_forgotten, "idempotency keys older than 30 days were forgotten"),
         (report.contents_left_to_backup, "contents are left until a running backup has ended"),

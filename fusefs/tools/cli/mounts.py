@@ -296,7 +296,7 @@ def umount_command(options: Options, mountpoint: Path, lazy: bool) -> None:
     Example:
       fusefs umount ~/view
     """
-    from fusefs.daemon.serve import umount
+    from fusefs.daemon.unmount import umount
 
     # Before the unmount: it may take the working directory away.
     mountpoint = Path(os.path.abspath(mountpoint))  # noqa: PTH100 - ".." goes too

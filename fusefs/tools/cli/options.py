@@ -130,9 +130,19 @@ def open_instance(options: Options) -> Iterator[Instance]:
         # A mount that does not answer must not hold up who only looks.
         with contextlib.suppress(OSError):
             instance.catch_up(_CATCH_UP_SECONDS)
+        before = instance.journal.last()
         yield instance
+        if instance.journal.last() != before:
+            _start_indexing(instance)
     finally:
         instance.close()
+
+
+def _start_indexing(instance: Instance) -> None:
+    from fusefs.session.index_starter import IndexStarter
+
+    with contextlib.suppress(OSError):  # the next one does
+        IndexStarter(instance).start()
 
 
 def find_session(instance: Instance, name: str) -> SessionSpec:

@@ -1,0 +1,1 @@
+"""Finding by words and by meaning: pieces of contents, keyed by content."""

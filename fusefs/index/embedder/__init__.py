@@ -1,0 +1,1 @@
+"""From texts to vectors: tokenizers, models, and the process that runs them."""
