@@ -107,7 +107,9 @@ def make_instance(folder: Path, plain: Path) -> Instance:
 
 
 def count_lines(command: Sequence[str]) -> int:
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    # With the compiled modules that an installed program has.
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=False, env=environment)
     return done.stdout.count(b"\n")
 
 

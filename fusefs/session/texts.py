@@ -13,7 +13,7 @@ from fusefs.contract.paths import decode
 from fusefs.session.line_patterns import LinePattern
 from fusefs.session.text_batches import Batch, FileMatches, to_text
 from fusefs.session.view_reader import ViewReader
-from fusefs.session.visible_files import Content, Rules, Unread
+from fusefs.session.visible_files import Content, RuleWatch, Unread
 from fusefs.tree.backend import Read
 
 _FIRST_BYTES, _MOST_BYTES = 64 << 10, 512 << 10
@@ -60,7 +60,7 @@ class Texts:
 
     def matches(self, pattern: LinePattern) -> Generator[tuple[str, FileMatches], None, None]:
         """Yield path and matches of the files that have some."""
-        rules, changed = Rules(self._view), False
+        rules, changed = RuleWatch(self._view), False
         with closing(_looked_through(self._groups(pattern), pattern)) as groups:
             for group in groups:
                 for file in group.matches():

@@ -121,7 +121,7 @@ Content = tuple[bytes, Read]
 """A file's path as in `Visible`, and what is in it."""
 
 
-class Rules:
+class RuleWatch:
     """The rules of a session while something goes on that must follow them."""
 
     def __init__(self, view: ViewReader) -> None:
@@ -169,7 +169,7 @@ class VisibleFiles:
         )
         self._list(here)
         self._stack = [here]
-        have_changed = Rules(view).have_changed
+        have_changed = RuleWatch(view).have_changed
         while self._stack:
             here = self._stack[-1]
             prefix, backend, key = here.prefix, here.backend, here.key
@@ -278,11 +278,12 @@ def contents(
     for backend, group in groupby(files, attrgetter("backend")):
         while several := list(islice(group, _READ_AT_ONCE)):
             some = [file for file in several if file.entry.kind in kinds]
-            while some:
-                found = [(file.directory, file.entry) for file in some]
-                read = backend.read_files(found, max_bytes)
-                yield from zip(map(_path, some), read, strict=False)
-                del some[: len(read)]
+            left = [(file.directory, file.entry) for file in some]
+            paths = map(_path, some)
+            while left:
+                read = backend.read_files(left, max_bytes)
+                left = left[len(read) :]
+                yield from zip(islice(paths, len(read)), read, strict=True)
 
 
 _path = attrgetter("path")

@@ -6,20 +6,22 @@ import os
 import stat
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from itertools import takewhile
+from contextlib import suppress
+from itertools import chain, takewhile
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from fusefs.contract.kinds import Kind
+from fusefs.tree import host_calls
 from fusefs.tree.backend import Entry, Found, Read, Scanned, join_up_to, read_some
 from fusefs.tree.host_nodes import HostNode
-from fusefs.tree.host_paths import O_LIST, not_found, reopen
+from fusefs.tree.host_paths import not_found
 
 if TYPE_CHECKING:
     from fusefs.tree.host_tree import HostTree
 
 _KINDS = {stat.S_IFIFO: Kind.FIFO, stat.S_IFSOCK: Kind.SOCKET}
+_PIECE = 1 << 20
 _O_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
@@ -32,8 +34,11 @@ class HostDirectory:
     def __init__(self, tree: HostTree, node: HostNode) -> None:
         self._tree = tree
         self._node = node
-        with _listed(tree, node) as fd:
-            self._names = sorted(map(os.fsencode, os.listdir(fd)))
+        fd = tree.open_node(node)
+        try:
+            self._names = sorted(os.listdir(host_calls.descriptor_path(fd)))
+        finally:
+            os.close(fd)
 
     def entries(self, after: bytes, limit: int) -> Sequence[Entry]:
         start = bisect_right(self._names, after) if after else 0
@@ -46,40 +51,33 @@ class HostDirectory:
 def scan(tree: HostTree, directory: HostNode, after: bytes) -> list[Scanned]:
     """Return the entries of a directory, those after the name `after` but for devices."""
     found = []
-    with _listed(tree, directory) as fd, os.scandir(fd) as entries:
-        for entry in entries:
-            with suppress(FileNotFoundError):
-                found.append(_scanned(tree, directory, fd, entry))
+    fd = tree.open_node(directory)
+    try:
+        with os.scandir(host_calls.descriptor_path(fd)) as entries:
+            for entry in entries:
+                kind = _kind(entry)
+                if kind is Kind.DIR:
+                    with suppress(FileNotFoundError):
+                        node = tree.held(directory, fd, entry.name)
+                        found.append(Scanned(entry.name, kind, node, None, None))
+                elif kind is not None:
+                    found.append(Scanned(entry.name, kind, None, None, None))
+    finally:
+        os.close(fd)
     found.sort()
     return found[bisect_right(found, after, key=itemgetter(0)) :] if after else found
 
 
-@contextmanager
-def _listed(tree: HostTree, directory: HostNode) -> Iterator[int]:
-    """Give a descriptor to list a directory by."""
-    node_fd = tree.open_node(directory)
-    try:
-        fd = reopen(node_fd, O_LIST & ~os.O_NOFOLLOW)
-    finally:
-        os.close(node_fd)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def _scanned(tree: HostTree, directory: HostNode, fd: int, entry: os.DirEntry[str]) -> Scanned:
-    name = os.fsencode(entry.name)
+def _kind(entry: os.DirEntry[bytes]) -> Kind | None:
     if entry.is_file(follow_symlinks=False):
-        return Scanned(name, Kind.FILE, None, None, None)
+        return Kind.FILE
     if entry.is_dir(follow_symlinks=False):
-        return Scanned(name, Kind.DIR, tree.held(directory, fd, name), None, None)
+        return Kind.DIR
     if entry.is_symlink():
-        return Scanned(name, Kind.SYMLINK, None, None, None)
-    kind = _KINDS.get(stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode))
-    if kind is None:
-        raise not_found()
-    return Scanned(name, kind, None, None, None)
+        return Kind.SYMLINK
+    with suppress(FileNotFoundError):
+        return _KINDS.get(stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode))
+    return None
 
 
 def read_files(tree: HostTree, files: Sequence[Found], limit: int) -> list[Read]:
@@ -112,16 +110,17 @@ def _read(directory_fd: int, entry: Scanned, limit: int) -> Read:
         if not stat.S_ISREG(info.st_mode):
             return not_found()  # another thing has its name by now
         size = info.st_size
-        return size if size > limit else join_up_to(limit, _pieces(fd, size))
+        if size > limit:
+            return size
+        data = os.read(fd, size + 1)
+        # Nearly always; else it was changed just now.
+        return data if len(data) == size else join_up_to(limit, chain([data], _pieces(fd)))
     except OSError as error:
         return error
     finally:
         os.close(fd)
 
 
-def _pieces(fd: int, size: int) -> Iterator[bytes]:
-    """Yield what is in a file that had `size` bytes."""
-    while piece := os.read(fd, size + 1):
+def _pieces(fd: int) -> Iterator[bytes]:
+    while piece := os.read(fd, _PIECE):
         yield piece
-        if len(piece) == size:
-            return
