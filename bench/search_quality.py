@@ -117,7 +117,10 @@ def main() -> None:
         say(f"{name}: collecting")
         collection = _COLLECTIONS[name]()
         with tempfile.TemporaryDirectory(prefix="fusefs-bench-") as folder:
-            rows += measure(collection, chosen.questions, Path(folder) / "instance")
+            found = measure(collection, chosen.questions, Path(folder) / "instance")
+        for row in found:
+            say(" ".join(row))
+        rows += found
     heading = ["NDCG@10", "documents", "questions", *_MODES]
     print(machine.table(heading, rows))
 
