@@ -50,7 +50,7 @@ def copy_file(
         progress(start - at)
         at = start
         while at < end:
-            count = _copy_piece(source, target, at, min(end - at, _PIECE))
+            count = copy_piece(source, target, at, min(end - at, _PIECE))
             if not count:  # somebody made it shorter
                 os.ftruncate(target, at)
                 return at
@@ -69,7 +69,9 @@ def _next_data(fd: int, at: int, size: int) -> int:
         return size
 
 
-def _copy_piece(source: int, target: int, at: int, size: int) -> int:
+def copy_piece(source: int, target: int, at: int, size: int) -> int:
+    """Copy up to `size` bytes at `at` to the same place, whatever file systems the two are on;
+    return how many: 0 at the end."""
     try:
         return os.copy_file_range(source, target, size, at, at)
     except OSError as error:

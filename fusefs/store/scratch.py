@@ -20,6 +20,7 @@ from typing import NamedTuple
 from fusefs.store import keys
 from fusefs.store.blocks import Digest, Each, digest
 from fusefs.store.content import CHUNK
+from fusefs.store.file_copy import copy_piece
 from fusefs.store.flocks import try_lock
 from fusefs.store.kv import Reader, Writer, after_prefix
 from fusefs.store.sparse import next_data
@@ -151,9 +152,7 @@ def _copy_bytes(source: int, target: int, size: int) -> None:
     size = min(size, os.fstat(source).st_size)
     begin, end = next_data(source, 0, size)
     while begin < size:
-        copied = os.copy_file_range(
-            source, target, min(CHUNK * 16, end - begin), offset_src=begin, offset_dst=begin
-        )
+        copied = copy_piece(source, target, begin, min(CHUNK * 16, end - begin))
         begin += copied
         if copied == 0:
             break  # it was cut meanwhile

@@ -112,7 +112,16 @@ def _results(
             is_near = any((at, number + n) in allowed for n in range(-after, before + 1))
             if is_near and (not more or (at, number) < more[0]):
                 mark = ":" if is_match else "-"
-                yield f"{render(at)}{mark}{number}{mark}{line.removesuffix(chr(13))}"
+                shown = _cut(line.removesuffix("\r"), pattern.search(line) if is_match else None)
+                yield f"{render(at)}{mark}{number}{mark}{shown}"
+
+
+def _cut(line: str, match: re.Match[str] | None) -> str:
+    """Return at most 2,000 characters, with the match or its beginning among them."""
+    start = 0
+    if match is not None and match.end() > 2000:
+        start = max(match.start() - 200, 0)
+    return line[start : start + 2000] if len(line) > 2000 else line
 
 
 def _check(pattern: str) -> None:
