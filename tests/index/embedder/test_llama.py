@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from fusefs.contract.chunks import cut, cut_by_bytes
 from fusefs.index.embedder.alignment import NotAligned, align
 from fusefs.index.embedder.llama import LlamaTokenizer, TokenizerUnavailable
 from fusefs.index.embedder.models import MINILM_TOKENIZER
+from fusefs.index.embedder.served_cuts import CutByServer
 from fusefs.index.embedder.tokenizer import Tokenizer
+from fusefs.index.loading import WordsAlone
 
 Answer = Callable[[dict[str, Any]], tuple[int, bytes]]
 
@@ -143,6 +148,21 @@ def test_a_server_that_is_silent_or_away_gives_no_tokens() -> None:
     server.close()
     with pytest.raises(TokenizerUnavailable, match=r"does not answer: .*refused"):
         LlamaTokenizer(server.address).spans("a text")
+
+
+def test_while_a_server_fails_texts_are_cut_by_their_bytes(server: Server) -> None:
+    text = "a line of text\n" * 300
+    model = CutByServer(WordsAlone(), server.address)
+    by_tokens = cut(text, [(at, at + 3) for at in range(0, len(text), 3)])
+    assert list(model.cut(text)) == by_tokens
+    server.answer = lambda _: (503, b"")
+    assert list(model.cut(text)) == cut_by_bytes(text) != by_tokens
+    server.answer = bytes_of_three
+    server.asked.clear()
+    assert list(model.cut(text)) == cut_by_bytes(text)
+    assert not server.asked
+    with mock.patch.object(time, "monotonic", return_value=time.monotonic() + 3600):
+        assert list(model.cut(text)) == by_tokens
 
 
 @pytest.mark.parametrize(
