@@ -12,6 +12,7 @@ from fusefs.contract.errors import InvalidArgument
 _MAX_MEMORY = 32 << 20
 """Bytes that RE2 may use for one pattern; where its states do not fit, it is slower."""
 _NEAR = 4096
+_MOST_PASSED = 4
 _SPECIAL = frozenset("\\.^$|?*+()[]{}")
 
 Span = tuple[int, int]
@@ -54,31 +55,63 @@ class LinePattern:
         # Its cache would keep the memory of patterns that nobody uses any more.
         re2.purge()
 
-    def find(self, text: bytes, start: int) -> Span | None:
-        """Return where the first match at or behind `start` is; none goes on in the next line."""
-        if self._literal is not None:
-            # Where matches are dense, to call the engine takes longer than all else.
-            near = text.find(self._literal, start, start + _NEAR)
-            if near >= 0:
-                return near, near + len(self._literal)
-        return self.find_far(text, start)
-
-    def find_far(self, text: bytes, start: int) -> Span | None:
-        """Do as `find`, where there may be no match for long; other threads go on meanwhile."""
-        if start > len(text):
-            return None
-        if self._needed is not None:
-            needed = self._needed.search(text, start)
-            if needed is None:
-                return None
-            start = max(text.rfind(b"\n", start, needed.start()) + 1, start)
-        found = self._compiled.search(text, start)
-        return None if found is None else (found.start(), found.end())
+    def matches(self, text: bytes) -> Matches:
+        """Return the matches in a text of many lines; none goes on in the next line."""
+        return Matches(self._compiled, self._literal, self._needed, text)
 
     def spans(self, line: str) -> Iterator[Span]:
         """Yield where matches in one line, without its end, begin and end: its characters."""
         for found in self._compiled.finditer(line):
             yield found.start(), found.end()
+
+
+class Matches:
+    """The matches in one text, found one after the other."""
+
+    def __init__(
+        self,
+        compiled: re2._Regexp,
+        literal: bytes | None,
+        needed: re2._Regexp | None,
+        text: bytes,
+    ) -> None:
+        """Begin at the beginning.
+
+        Args:
+            compiled: the pattern.
+            literal: the text that it is, if it is one.
+            needed: what is in each match, if anything is known to be.
+            text: the text.
+        """
+        self._compiled = compiled
+        self._literal = literal
+        self._text = text
+        self._left: Iterator[re2._Match] | None = iter(())
+        found = None if needed is None else needed.search(text)
+        if needed is None or found is not None:
+            self._go_to(0 if found is None else text.rfind(b"\n", 0, found.start()) + 1)
+
+    def _go_to(self, place: int) -> Iterator[re2._Match]:
+        # An iterator: to begin a search costs more than to go on with one.
+        self._left = self._compiled.finditer(self._text, place)
+        return self._left
+
+    def find(self, place: int) -> Span | None:
+        """Return the first match at or behind `place`, where a line begins; further on each
+        time. Other threads go on meanwhile."""
+        if self._literal is not None:
+            # Where matches are dense, to call the engine costs more than all else.
+            near = self._text.find(self._literal, place, place + _NEAR)
+            if near >= 0:
+                self._left = None
+                return near, near + len(self._literal)
+        for passed, match in enumerate(self._left or self._go_to(place)):
+            found: Span = match.span()
+            if found[0] >= place:
+                return found
+            if passed == _MOST_PASSED:
+                return next((m.span() for m in self._go_to(place) if m.start() >= place), None)
+        return None
 
 
 def _compile(pattern: str, literal: bool, ignore_case: bool) -> re2._Regexp:

@@ -44,8 +44,8 @@ class Batch:
     def __init__(self, texts: Sequence[bytes], pattern: LinePattern) -> None:
         """Put `texts` together, to search them for `pattern`."""
         self.text = b"\n".join(texts)
-        self._pattern = pattern
         self._starts = [0, *accumulate(len(text) + 1 for text in texts)]
+        self._matches = pattern.matches(self.text)
         self._known: deque[Span] = deque()
         self._goes_on = True
 
@@ -54,24 +54,25 @@ class Batch:
         thread."""
         place = 0
         while self._goes_on and len(self._known) < most:
-            found = self._pattern.find_far(self.text, place)
-            if found is None:
-                self._goes_on = False
-            else:
+            found = self._go_on(place)
+            if found is not None:
                 self._known.append(found)
                 place = self.text.find(b"\n", found[1]) + 1 or len(self.text) + 1
+
+    def _go_on(self, place: int) -> Span | None:
+        found = self._matches.find(place) if place <= len(self.text) else None
+        self._goes_on = found is not None
+        return found
 
     def find(self, place: int) -> Span | None:
         """Return the first match at or behind `place`, where a line begins; further on each
         time."""
         known = self._known
-        while known and known[0][0] < place:
+        while known:
+            if known[0][0] >= place:
+                return known[0]
             known.popleft()
-        if known:
-            return known[0]
-        found = self._pattern.find(self.text, place) if self._goes_on else None
-        self._goes_on = found is not None
-        return found
+        return self._go_on(place) if self._goes_on else None
 
     def matches(self) -> Iterator[FileMatches]:
         """Yield the files that have a match, in order."""
@@ -119,7 +120,9 @@ class FileMatches:
         """Yield the matching lines, and the first match in each."""
         text, start, file_end = self.text, self._start, self._end
         newline_before, newline_at = text.rfind, text.find
-        while (found := self._found) is not None and self.has_line_at(found[0]):
+        while (found := self._found) is not None:
+            if found[0] >= file_end and not self.has_line_at(found[0]):
+                return
             begin = newline_before(b"\n", start, found[0]) + 1 or start
             end = newline_at(b"\n", found[1], file_end)
             if end < 0:
