@@ -21,6 +21,9 @@ COMMANDS = {
     "doctor": ["doctor", "--session", "nobody"],
     "conformance": ["conformance", "/dev/null"],
     "completion": ["completion", "fish"],
+    "finding": ["glob", "**", "/Dir1"],
+    "search": ["search", "one", "/Dir1", "--mode", "words"],
+    "index": ["index", "status", "--json"],
 }
 """A command line of each module."""
 
