@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import struct
@@ -18,7 +17,7 @@ from fusefs.index.batch import Batch, Content, Cutter, Why
 from fusefs.index.segments import Table, to_unite
 from fusefs.index.snapshot import Snapshot, Visible
 from fusefs.index.vectors import SEGMENT_ROWS, Meanings, Owned, Runs, VectorFiles, runs
-from fusefs.store.derived_kv import DerivedKV, DerivedReader, DerivedWriter
+from fusefs.store.derived_kv import DerivedDamaged, DerivedKV, DerivedReader, DerivedWriter
 from fusefs.store.flocks import try_lock
 
 _DONE = struct.Struct("<I")
@@ -49,7 +48,7 @@ class Lacking(NamedTuple):
 class Index:
     """One index. For one thread, in as many processes as wanted.
 
-    Whatever of it is damaged raises OSError (EIO): it is to be made anew.
+    Whatever of it is damaged raises `DerivedDamaged`: it is to be made anew.
     """
 
     def __init__(self, folder: Path, *, dimensions: int) -> None:
@@ -134,7 +133,7 @@ class Index:
             try:
                 tables = dict(layout.tables(txn, self._tables))
             except ValueError as error:
-                raise OSError(errno.EIO, str(error)) from None
+                raise DerivedDamaged(str(error)) from None
             ordered = sorted(tables.items(), key=lambda item: int(item[1].documents[0]))
             self._tables = tables
             self._snapshot = Snapshot(generation, ordered)
@@ -171,8 +170,8 @@ class Index:
             if known is None or known[0] != at:
                 try:
                     found = runs(snapshot, self._vectors.mapped(segment, at[0]))
-                except ValueError as error:
-                    raise OSError(errno.EIO, f"vectors are damaged: {error}") from None
+                except (ValueError, FileNotFoundError) as error:
+                    raise DerivedDamaged(f"vectors are damaged: {error}") from None
                 known = self._runs[segment] = at, found
             yield known[1]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
@@ -10,10 +9,16 @@ from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from pathlib import Path
 
+from fusefs.store.flocks import try_lock
+
 HEARTBEAT = 5.0
 """Seconds after which the holder says that it lives, at the latest."""
 EXPIRES = 60.0
 """Seconds without a word after which another one may take over, though the holder lives."""
+
+_PATIENCE = 5.0
+"""Seconds to wait at most for somebody who changes the lease."""
+_POLL_SECONDS = 0.01
 
 
 class LeaseLost(Exception):
@@ -21,7 +26,10 @@ class LeaseLost(Exception):
 
 
 class Lease:
-    """The lease of one instance, in a file that is only read and written under a lock."""
+    """The lease of one instance, in a file that is replaced whole, under a lock beside it.
+
+    Who only looks takes no lock, and so is never kept waiting by a process that was stopped.
+    """
 
     def __init__(self, file: Path) -> None:
         """Keep it in `file`."""
@@ -35,11 +43,10 @@ class Lease:
             process: who takes it.
             alive: the processes of the instance that live.
         """
-        with self._locked() as fd:
-            holder, said = _read(fd)
-            if holder != process and holder in alive and 0 <= time.time() - said < EXPIRES:
+        with self._locked() as ours:
+            if not ours or self.holder(alive - {process}) is not None:
                 return False
-            self._write(fd, process)
+            self._write(process)
         return True
 
     @contextmanager
@@ -49,11 +56,11 @@ class Lease:
         Raises:
             LeaseLost: it holds the lease no more.
         """
-        with self._locked() as fd:
-            if _read(fd)[0] != process:
+        with self._locked() as ours:
+            if not ours or self._read()[0] != process:
                 raise LeaseLost
             yield
-            self._write(fd, process)
+            self._write(process)
 
     def beat(self, process: int) -> None:
         """Say that the holder lives, if it has not done so for a while (see `held`)."""
@@ -63,38 +70,39 @@ class Lease:
 
     def give_back(self, process: int) -> None:
         """Let others have it."""
-        with self._locked() as fd:
-            if _read(fd)[0] == process:
-                os.ftruncate(fd, 0)
+        with self._locked() as ours:
+            if ours and self._read()[0] == process:
+                self._file.unlink(missing_ok=True)
 
     def holder(self, alive: Set[int]) -> int | None:
-        """Return the living process that holds it, None where nobody does."""
-        with self._locked() as fd:
-            holder, said = _read(fd)
+        """Return the living process that holds it, None where nobody does; never waits."""
+        holder, said = self._read()
         is_held = holder in alive and 0 <= time.time() - said < EXPIRES
         return holder if is_held else None
 
-    def _write(self, fd: int, process: int) -> None:
+    def _read(self) -> tuple[int, float]:
+        """Return the holder and when it last said that it lives; none is process 0."""
+        try:
+            holder, said = json.loads(self._file.read_bytes())
+            return int(holder), float(said)
+        except (FileNotFoundError, ValueError, TypeError):
+            return 0, 0.0
+
+    def _write(self, process: int) -> None:
         self._said = time.monotonic()
-        raw = json.dumps([process, time.time()]).encode()
-        os.pwrite(fd, raw, 0)
-        os.ftruncate(fd, len(raw))
+        beside = self._file.with_name(f"{self._file.name}.new")
+        beside.write_text(json.dumps([process, time.time()]))
+        beside.replace(self._file)
 
     @contextmanager
-    def _locked(self) -> Iterator[int]:
+    def _locked(self) -> Iterator[bool]:
+        """Be the only one who changes it; yields False where another one is at it for long."""
         self._file.parent.mkdir(mode=0o700, exist_ok=True)
-        fd = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(f"{self._file}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield fd
+            deadline = time.monotonic() + _PATIENCE
+            while not (ours := try_lock(fd)) and time.monotonic() < deadline:
+                time.sleep(_POLL_SECONDS)
+            yield ours
         finally:
             os.close(fd)
-
-
-def _read(fd: int) -> tuple[int, float]:
-    """Return the holder and when it last said that it lives; none is process 0."""
-    try:
-        holder, said = json.loads(os.pread(fd, 100, 0))
-        return int(holder), float(said)
-    except (ValueError, TypeError):
-        return 0, 0.0

@@ -13,15 +13,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import re
 import secrets
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from fusefs.index import terms
 from fusefs.index.index import Index
 from fusefs.index.model import Model
 from fusefs.index.upkeep import Upkeep, read_json, write_json
+from fusefs.store.derived_kv import DerivedDamaged
+
+_log = logging.getLogger(__name__)
+
+_NAME = re.compile("[0-9a-f]{16}")
 
 FORMAT = 1
 """Grows when what is in an index changes."""
@@ -44,12 +52,16 @@ class Library(Upkeep):
     # Which is which.
 
     def answering(self, model: Model) -> Index:
-        """Return the index that answers, a new one for `model` if there is none yet."""
-        state = self._state()
-        if state.get("answers") is None:
-            self._change("answers", model, only_if_missing=True)
-            state = self._state()
-        return self._open(state["answers"])
+        """Return the index that answers; a new one for `model` if there is none, or it cannot be
+        opened."""
+        name = self._state().get("answers")
+        if name is not None:
+            try:
+                return self._open(name)
+            except DerivedDamaged as error:
+                _log.error("The search index is made anew: %s", error)
+        self._change("answers", model, instead_of=name)
+        return self._open(self._state()["answers"])
 
     def wanted(self, model: Model) -> Index:
         """Return the index that is to be kept complete: the one for `model`, which is made if
@@ -57,13 +69,26 @@ class Library(Upkeep):
         answering = self.answering(model)
         following = self._state().get("next")
         if following is not None:
-            index = self._open(following)
-            if index.made_by.get("by") == made_by(model):
-                return index
-        elif answering.made_by.get("by") == made_by(model):
-            return answering
-        self._change("next", model)
+            with suppress(DerivedDamaged):
+                index = self._open(following)
+                if index.made_by.get("by") == made_by(model):
+                    return index
+        else:
+            try:
+                if answering.made_by.get("by") == made_by(model):
+                    return answering
+            except DerivedDamaged as error:
+                self.replace(answering, model, error)
+                return self.wanted(model)
+        self._change("next", model, instead_of=following)
         return self._open(self._state()["next"])
+
+    def replace(self, index: Index, model: Model, why: DerivedDamaged) -> None:
+        """Put a new index for `model` in the place of one that has turned out to be damaged."""
+        _log.error("The search index is made anew: %s", why)
+        for role, name in self._state().items():
+            if name == index.folder.name:
+                self._change(role, model, instead_of=name)
 
     def all(self) -> list[Index]:
         """Return all indexes."""
@@ -81,36 +106,42 @@ class Library(Upkeep):
     def rebuild(self, model: Model) -> None:
         """Begin an index anew; the present one answers until that is complete."""
         self.answering(model)
-        self._change("next", model)
+        self._change("next", model, instead_of=self._state().get("next"))
 
     def _open(self, name: str) -> Index:
+        """Return an index.
+
+        Raises:
+            DerivedDamaged: it cannot be opened.
+        """
         index = self._opened.get(name)
         if index is None:
             known = self._state()
             for other in [n for n in self._opened if n not in known.values()]:
                 self._opened.pop(other).close()
-            dimensions = json.loads((self.folder / name / "about.json").read_text())["dimensions"]
+            try:
+                dimensions = int(read_json(self.folder / name / "about.json")["dimensions"])
+            except (KeyError, ValueError, TypeError, OSError):
+                raise DerivedDamaged(f"nothing says what is in {self.folder / name}") from None
             index = self._opened[name] = Index(self.folder / name, dimensions=dimensions)
         return index
 
-    def _change(self, role: str, model: Model, *, only_if_missing: bool = False) -> None:
-        self.folder.mkdir(mode=0o700, exist_ok=True)
+    def _change(self, role: str, model: Model, *, instead_of: str | None) -> None:
+        """Put a new index in a role, unless another process has been faster."""
         with self.locked():
             state = self._state()
-            if only_if_missing and state.get(role) is not None:
+            if state.get(role) != instead_of:
                 return
             name = secrets.token_hex(8)
             (self.folder / name).mkdir(mode=0o700)
-            about = self.folder / name / "about.json"
             made_with = {"dimensions": model.dimensions, "settings": self.settings}
-            about.write_text(json.dumps(made_with))
+            write_json(self.folder / name / "about.json", made_with)
             index = self._opened[name] = Index(self.folder / name, dimensions=model.dimensions)
             index.made_by = {"by": made_by(model)}
-            old = state.get(role)
             self.forget_complete()
             self._write_state({**state, role: name})
-            if old is not None:
-                self._remove(old)
+            if instead_of is not None:
+                self._remove(instead_of)
 
     def _remove(self, name: str) -> None:
         if name in self._opened:
@@ -118,7 +149,12 @@ class Library(Upkeep):
         shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def _state(self) -> dict[str, str]:
-        return read_json(self.folder / "state.json")
+        """Return which index is in which role; what is none is in none."""
+        return {
+            role: name
+            for role, name in read_json(self.folder / "state.json").items()
+            if isinstance(name, str) and _NAME.fullmatch(name)
+        }
 
     def _write_state(self, state: Mapping[str, str]) -> None:
         write_json(self.folder / "state.json", state)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from fusefs.index.embedder.served_cuts import CutByServer
 from fusefs.index.index import Index
 from fusefs.index.library import Library, made_by
 from fusefs.index.model import Model, Windows
+from fusefs.index.upkeep import read_json
 
 MODEL = "model"
 """The setting that names a folder with a model, or is `NO_MODEL`; without it, the one that comes
@@ -36,17 +36,25 @@ class WordsAlone:
     identity = "words alone"
     dimensions = 0
 
+    def __init__(self, why: str) -> None:
+        """Stand in for a model that is not there; `why` is for people."""
+        self._why = why
+
     def cut(self, text: str) -> Sequence[Piece]:
         """Return the pieces of a text, with two bytes a token."""
         return cut_by_bytes(text)
 
     def embed(self, texts: Sequence[Sequence[str]]) -> list[Windows]:
-        """Fail: there is nothing to embed with."""
-        raise NotImplementedError
+        """Refuse.
+
+        Raises:
+            EmbedderUnavailable: there is nothing to embed with.
+        """
+        raise EmbedderUnavailable(self._why)
 
     def embed_question(self, question: str) -> NDArray[np.float32]:
-        """Fail, as `embed`."""
-        raise NotImplementedError
+        """Refuse, as `embed`."""
+        raise EmbedderUnavailable(self._why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +79,8 @@ def load(library: Library) -> Loaded:
 
 def load_maker(library: Library, index: Index) -> Model | None:
     """Return the model that an index was made by, None where that is not there any more."""
-    try:
-        settings = json.loads((index.folder / "about.json").read_text())["settings"]
-    except (OSError, ValueError, KeyError):
+    settings = read_json(index.folder / "about.json").get("settings")
+    if not isinstance(settings, dict):
         return None
     found = _load(settings)
     is_maker = made_by(found.model) == index.made_by.get("by")
@@ -82,9 +89,9 @@ def load_maker(library: Library, index: Index) -> Model | None:
 
 def _load(settings: Mapping[str, str]) -> Loaded:
     folder = settings.get(MODEL)
-    model: Model = WordsAlone()
     name = NO_MODEL
     unavailable: str | None = "no model is to be used (fusefs index model)."
+    model: Model | None = None
     if folder != NO_MODEL:
         try:
             files = load_model(None if folder is None else Path(folder))
@@ -92,7 +99,9 @@ def _load(settings: Mapping[str, str]) -> Loaded:
             model = EmbeddingModel(Embedder(files, _cache(), threads=_threads()))
             unavailable = None
         except EmbedderUnavailable as error:
-            model, unavailable = WordsAlone(), str(error)
+            unavailable = str(error)
+    if model is None:
+        model = WordsAlone(unavailable or "")
     address = settings.get(TOKENIZER)
     if address is not None:
         model = CutByServer(model, address)

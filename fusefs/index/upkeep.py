@@ -89,7 +89,8 @@ class Upkeep:
     @property
     def rate(self) -> float:
         """How many pieces were embedded a second, when that was last done."""
-        return float(read_json(self.folder / "rate.json").get("pieces_per_second", 0))
+        found = read_json(self.folder / "rate.json").get("pieces_per_second", 0)
+        return float(found) if isinstance(found, int | float) else 0.0
 
     @rate.setter
     def rate(self, rate: float) -> None:
@@ -110,7 +111,7 @@ class Upkeep:
 def read_json(file: Path) -> dict[str, Any]:
     """Return the object in a file, an empty one where there is none or it is damaged."""
     try:
-        found = json.loads(file.read_text())
+        found = json.loads(file.read_bytes())
     except (FileNotFoundError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -3,7 +3,7 @@
 A row is the vector of one window of a piece, scaled so that its largest component is 127; the
 question is scaled alike. Products of such rows are whole numbers, so a score depends on nothing
 but the two, wherever the row stands. Rows are only ever added; those of documents that are gone
-are blanked, and left out when the files are written anew.
+are blanked, and take their place until the index is made anew.
 """
 
 from __future__ import annotations

@@ -12,10 +12,14 @@ import time
 
 from fusefs.index.upkeep import Upkeep
 from fusefs.store.instance import Instance
+from fusefs.store.journal import Op
 
 _AGAIN_SECONDS = 60.0
 """After a process failed none is started for so long."""
 _LOG_BYTES = 1 << 20
+_PAGE = 1000
+_BRINGS_CONTENT = {Op.CREATE, Op.WRITE, Op.RESTORE, Op.BIND, Op.COMMIT, Op.FORGE}
+"""After which there may be contents that were not there before; all else moves or hides some."""
 
 
 class IndexStarter:
@@ -30,6 +34,7 @@ class IndexStarter:
         self._upkeep = Upkeep(instance.folder)
         self.process: subprocess.Popen[bytes] | None = None
         self._not_before = 0.0
+        self._looked_at = 0
 
     def start(self) -> None:
         """Start a process that makes the index complete, if need be. It ends by itself.
@@ -39,10 +44,22 @@ class IndexStarter:
         if os.environ.get("FUSEFS_INDEX") == "off" or self._is_starting():
             return
         upkeep = self._upkeep
-        if upkeep.is_paused or upkeep.complete_at == self._instance.journal.last():
+        if upkeep.is_paused or not self._is_behind():
             return
         if upkeep.lease.holder(self._instance.live_processes()) is None:
             self.process = self._started()
+
+    def _is_behind(self) -> bool:
+        """Tell whether there may be contents that are not indexed."""
+        complete_at = self._upkeep.complete_at
+        if complete_at < 0:
+            return True
+        since = max(complete_at, self._looked_at)
+        while records := self._instance.journal.since(since, _PAGE):
+            if any(record.op in _BRINGS_CONTENT for record in records):
+                return True
+            self._looked_at = since = records[-1].seq
+        return False
 
     def _is_starting(self) -> bool:
         process = self.process

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from fusefs.index.lease import LeaseLost
 from fusefs.index.library import Library
 from fusefs.session.indexing import Indexer
+from fusefs.store.derived_kv import DerivedDamaged
 from fusefs.store.instance import Instance
 
 _LOOK_SECONDS = 5.0
@@ -99,6 +100,13 @@ class _Worker:
 
     def _step(self) -> bool:
         """Do what there is to do next; tell whether there was anything."""
+        try:
+            return self._add()
+        except DerivedDamaged as error:
+            self._indexer.replace(error)
+            return True
+
+    def _add(self) -> bool:
         indexer, library = self._indexer, self._library
         before = indexer.added
         if not indexer.add_words(self._may_go_on):

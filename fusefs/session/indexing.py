@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import NamedTuple
 from fusefs.contract.paths import Path
 from fusefs.contract.sessions import OPERATOR
 from fusefs.index.batch import Content, Why, text_of
+from fusefs.index.embedder.models import EmbedderUnavailable
 from fusefs.index.index import Index, Lacking
 from fusefs.index.library import Library
 from fusefs.index.model import Model
@@ -24,9 +26,12 @@ from fusefs.session import contents
 from fusefs.session.catalogue import Catalogue
 from fusefs.session.known import KnownContents
 from fusefs.session.view_reader import ViewReader
+from fusefs.store.derived_kv import DerivedDamaged
 from fusefs.store.instance import Instance
 from fusefs.store.mounts import mounts_in
 from fusefs.store.working_copies import all_working_copies
+
+_log = logging.getLogger(__name__)
 
 PIECES_AT_ONCE = 16
 """Pieces that are embedded and stored together: what a killed process has to do again."""
@@ -88,12 +93,14 @@ class Everything:
                     roots.setdefault(session, []).append(paths[mount])
         known, self._sessions = self._sessions, {}
         for name, found in roots.items():
-            with contextlib.suppress(KeyError):  # it has just been removed
+            try:
                 spec = self._instance.sessions.get(name)
-                at = (name, spec.secret, tuple(found))
-                viewer = known.get(at) or Viewer(ViewReader(self._instance, spec), found)
-                viewer.catalogue.refresh()
-                self._sessions[at] = viewer
+            except KeyError:
+                continue  # it has just been removed
+            at = (name, spec.secret, tuple(found))
+            viewer = known.get(at) or Viewer(ViewReader(self._instance, spec), found)
+            viewer.catalogue.refresh()
+            self._sessions[at] = viewer
 
     @property
     def viewers(self) -> list[Viewer]:
@@ -116,6 +123,7 @@ class Indexer:
     Attributes:
         everything: what is to be found.
         added: how many contents and pieces were added so far.
+        unavailable: why the model does not embed, once that has turned out.
     """
 
     def __init__(self, instance: Instance, library: Library, model: Model) -> None:
@@ -125,6 +133,7 @@ class Indexer:
         self._model = model
         self.everything = Everything(instance)
         self.added = 0
+        self.unavailable: str | None = None
         self._at: tuple[Index, int] | None = None
         self._queue = _Queue()
 
@@ -132,7 +141,11 @@ class Indexer:
         """Follow what has changed; return the index that is to be complete."""
         self.everything.refresh()
         index = self._library.wanted(self._model)
-        at = (index, index.counters.dropped)
+        try:
+            at = (index, index.counters.dropped)
+        except DerivedDamaged as error:
+            self.replace(error)
+            return self.refresh()
         if at != self._at:
             self._at = at
             self._queue = _Queue()
@@ -142,7 +155,13 @@ class Indexer:
 
     def pending(self) -> Pending:
         """Return what is left to be done."""
-        index = self.refresh()
+        try:
+            return self._pending(self.refresh())
+        except DerivedDamaged as error:
+            self.replace(error)
+            return self._pending(self.refresh())
+
+    def _pending(self, index: Index) -> Pending:
         found = Pending(files=self.everything.files)
         unknown: set[bytes] = set()
         known: dict[int, Why] = {}
@@ -157,6 +176,10 @@ class Indexer:
             found.vectors_pending = len(lacking)
             found.pieces_pending = sum(one.pieces - one.done for one in lacking)
         return found
+
+    def replace(self, damaged: DerivedDamaged) -> None:
+        """Begin the index anew that has turned out to be damaged."""
+        self._library.replace(self._library.wanted(self._model), self._model, damaged)
 
     # Words.
 
@@ -199,13 +222,18 @@ class Indexer:
             LeaseLost: another process makes the vectors.
         """
         index = self.refresh()
-        if not self._model.dimensions:
+        if not self._model.dimensions or self.unavailable is not None:
             return 0
         jobs = self._next_jobs(index)
         if not jobs:
             return 0
         pieces = sum(len(job.pieces) for job in jobs)
-        found = self._model.embed([job.pieces for job in jobs])
+        try:
+            found = self._model.embed([job.pieces for job in jobs])
+        except EmbedderUnavailable as error:
+            _log.error("Nothing is embedded: %s", error)
+            self.unavailable = str(error)
+            return 0
         owned = [
             Owned(
                 job.document, job.begin, job.begin + len(job.pieces),
@@ -213,8 +241,14 @@ class Indexer:
             )
             for job, one in zip(jobs, found, strict=True)
         ]  # fmt: skip
-        with self._library.lease.held(self._instance.process):
-            index.put_vectors(owned)
+        # Under the lock of those who add words: they can tell when they would have to wait.
+        while True:
+            with index.adding() as ours:
+                if ours:
+                    with self._library.lease.held(self._instance.process):
+                        index.put_vectors(owned)
+                    break
+            time.sleep(_POLL_SECONDS)
         self.added += pieces
         return pieces
 

@@ -19,6 +19,7 @@ from fusefs.contract.paths import Path, is_at_or_below, render
 from fusefs.contract.ranking import fuse
 from fusefs.index.batch import Why, text_of
 from fusefs.index.best import best
+from fusefs.index.embedder.models import EmbedderUnavailable
 from fusefs.index.index import Index
 from fusefs.index.library import Library, made_by
 from fusefs.index.model import Model
@@ -29,6 +30,7 @@ from fusefs.session.answers import Completeness, Found, Hit, Mode
 from fusefs.session.catalogue import Catalogue
 from fusefs.session.known import KnownContents
 from fusefs.session.session import Session
+from fusefs.store.derived_kv import DerivedDamaged
 
 DEFAULT_LIMIT = 10
 MOST_HITS = 200
@@ -112,18 +114,22 @@ class Searcher:
         root = self._session.searched(path)
         matches = _matcher(root, include)
         for _ in range(_ATTEMPTS):
-            index = self._catch_up(time.monotonic() + patience)
-            found = self._attempt(index, query, root, limit, mode, matches)
+            index = self._library.answering(self._model)
+            try:
+                self._catch_up(index, time.monotonic() + patience)
+                found = self._attempt(index, query, root, limit, mode, matches)
+            except DerivedDamaged as error:
+                self._library.replace(index, self._model, error)
+                continue
             if found is not None:
                 return found
         raise InvalidArgument("The files change faster than they can be searched: try again.")
 
     # What the session sees.
 
-    def _catch_up(self, deadline: float) -> Index:
+    def _catch_up(self, index: Index, deadline: float) -> None:
         """Follow what changed, and index what is not yet, until the deadline."""
         self.catalogue.refresh()
-        index = self._library.answering(self._model)
         at = (index, index.counters.dropped)
         if at != self._at:
             self._at = at
@@ -131,7 +137,6 @@ class Searcher:
         pending = self._known.follow(self.catalogue, index)
         if pending:
             self._index_now(index, pending, deadline)
-        return index
 
     def _index_now(self, index: Index, pending: Sequence[bytes], deadline: float) -> None:
         """Index contents by their words; whoever is at it already is waited for."""
@@ -170,11 +175,17 @@ class Searcher:
             _ranked(snapshot, places, scores, within & counted, depth)
             for scores, counted in _counted(lists)
         ]
-        hits = self._hits(snapshot, index, places, fuse(ranked), lists, limit)
+        texts = _Texts(self._session, index, places)
+        hits = self._hits(snapshot, places, fuse(ranked), lists, limit, texts)
         if hits is None:
             return None
         completeness = self._completeness(index, snapshot, visible)
-        return Found(hits, completeness, self._notes(index, completeness, mode))
+        if completeness.words_pending or completeness.vectors_pending:
+            self._library.forget_complete()  # a folder of the host, say, has changed
+        notes = self._notes(index, completeness, mode)
+        if texts.unread:
+            notes.append(f"{len(texts.unread):,} files cannot be read and are left out.")
+        return Found(hits, completeness, notes)
 
     def _visible_in(self, snapshot: Snapshot) -> Visible:
         """Return the pieces that the session sees, worked out anew only when that changed."""
@@ -189,8 +200,11 @@ class Searcher:
         words = meaning = None
         asking = None if mode == Mode.WORDS else self._asking(index)
         if asking is not None:
-            question = asking.embed_question(query)
-            meaning = index.meanings(snapshot).scores(question)
+            try:
+                question = asking.embed_question(query)
+                meaning = index.meanings(snapshot).scores(question)
+            except EmbedderUnavailable as error:
+                self._unavailable = str(error)
         if mode != Mode.MEANING or meaning is None:
             words = index.word_scores(snapshot, visible, query_terms(query))
             if words is None:
@@ -199,28 +213,31 @@ class Searcher:
 
     def _asking(self, index: Index) -> Model | None:
         """Return the model that the index has vectors of, None where there is none."""
-        if self._unavailable is None and index.made_by.get("by") == made_by(self._model):
-            return self._model
+        if index.made_by.get("by") == made_by(self._model):
+            return self._model if self._unavailable is None else None
         return self._model_of(index)
 
     def _hits(
         self,
         snapshot: Snapshot,
-        index: Index,
         places: _Places,
         fused: Mapping[int, float],
         lists: _Lists,
         limit: int,
+        texts: _Texts,
     ) -> list[Hit] | None:
         """Return the best passages, read now; None where one is not what was indexed any more."""
-        texts = _Texts(self._session, index, places)
         found: dict[str, Hit] = {}
         for piece in _best_first(snapshot, places, fused):
             span = snapshot.span(piece)
             text = texts.of(span.document)
             if text is None:
+                before = self.catalogue.changes
                 self.catalogue.look_again(places.first(span.document))
-                return None
+                if self.catalogue.changes != before:
+                    return None
+                texts.unread.add(span.document)
+                continue
             shown = _without_blank_ends(text, Piece(span.start, span.end))
             passage = text[shown.start : shown.end]
             if passage in found:
@@ -314,12 +331,17 @@ class _Places:
 
 
 class _Texts:
-    """The texts of documents as the session would read them now, each verified."""
+    """The texts of documents as the session would read them now, each verified.
+
+    Attributes:
+        unread: documents that cannot be read though nothing says that they have changed.
+    """
 
     def __init__(self, session: Session, index: Index, places: _Places) -> None:
         self._session = session
         self._index = index
         self._places = places
+        self.unread: set[int] = set()
         self._known: dict[int, str | None] = {}
 
     def of(self, document: int) -> str | None:

@@ -22,6 +22,13 @@ _MAP_BYTES = 64 << 30
 _MAX_READERS = 1024
 
 
+class DerivedDamaged(OSError):
+    """What can be made again is damaged, and is to be."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(errno.EIO, what)
+
+
 class DerivedKV:
     """One LMDB environment, shared by processes. Readers may be in any thread."""
 
@@ -32,7 +39,8 @@ class DerivedKV:
         """Open the environment in `folder`, which is made if need be, or share the open one.
 
         Raises:
-            OSError: it cannot be made, or is damaged (EIO).
+            DerivedDamaged: it is no sound environment.
+            OSError: it cannot be made.
         """
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         identity = os.path.realpath(folder)
@@ -45,7 +53,7 @@ class DerivedKV:
     def __init__(self, folder: Path, identity: str) -> None:
         file = folder / "data.mdb"
         if file.exists() and file.stat().st_size and not complete(file):
-            raise OSError(errno.EIO, f"{file} has been cut short")
+            raise DerivedDamaged(f"{file} has been cut short")
         self._folder = folder
         self._identity = identity
         self._users = 0
@@ -56,7 +64,7 @@ class DerivedKV:
             )  # fmt: skip
             self._env.reader_check()
         except lmdb.Error as error:
-            raise as_os_error(error, folder) from error
+            raise _told(error, folder) from error
 
     def close(self) -> None:
         """Close the environment when its last user leaves."""
@@ -70,26 +78,33 @@ class DerivedKV:
         """Open a snapshot; keep it short.
 
         Raises:
-            OSError: the file is damaged.
+            DerivedDamaged: as it says.
         """
         try:
             with self._env.begin() as txn:
                 yield DerivedReader(txn)
         except lmdb.Error as error:
-            raise as_os_error(error, self._folder) from error
+            raise _told(error, self._folder) from error
 
     @contextmanager
     def write(self) -> Iterator[DerivedWriter]:
         """Open the one write transaction, durable when it is left; waits for other writers.
 
         Raises:
-            OSError: the disk refused, or the file is damaged; nothing was written.
+            DerivedDamaged: as it says.
+            OSError: the disk refused; nothing was written.
         """
         try:
             with self._env.begin(write=True) as txn:
                 yield DerivedWriter(txn)
         except lmdb.Error as error:
-            raise as_os_error(error, self._folder) from error
+            raise _told(error, self._folder) from error
+
+
+def _told(error: lmdb.Error, folder: Path) -> OSError:
+    """Return what the system refused; all else means damage."""
+    refused = as_os_error(error, folder)
+    return DerivedDamaged(str(error)) if refused.errno == errno.EIO else refused
 
 
 class DerivedReader:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fusefs.contract.sessions import SessionSpec, parse_rule
 from fusefs.index.library import Library
+from fusefs.session import index_worker
 from fusefs.session.answers import Found
 from fusefs.session.indexing import Indexer
 from fusefs.session.searching import Searcher
@@ -40,14 +41,9 @@ class Place:
         return Indexer(self.instance, self.library, self.model)
 
     def complete(self) -> None:
-        """Index everything."""
+        """Index everything, as the process in the background does."""
         indexer = self.indexer()
-        assert indexer.take()
-        assert indexer.add_words(lambda: True)
-        while indexer.add_vectors():
-            pass
-        indexer.finish()
-        indexer.give_back()
+        index_worker.work(self.instance, self.library, indexer, until_complete=True)
         assert indexer.pending().is_complete
 
 

@@ -13,7 +13,7 @@ import click
 
 from fusefs.tools.cli.groups import Commands
 from fusefs.tools.cli.options import Options, common_options, open_instance
-from fusefs.tools.cli.output import say, say_json, say_table
+from fusefs.tools.cli.output import Status, say, say_json, say_table
 
 if TYPE_CHECKING:
     from fusefs.session.indexing import Pending
@@ -50,12 +50,14 @@ def index_status(options: Options, watch: bool) -> None:
     with open_instance(options) as instance, setup(instance) as made:
         indexer = made.indexer()
         while True:
-            made.start_worker()
             pending = indexer.pending()
+            if not pending.is_complete:
+                made.library.forget_complete()
+                made.start_worker()
             if options.json:
                 say_json({**asdict(pending), "complete": pending.is_complete, **_state(made)})
             else:
-                _say_status(made, indexer.pending())
+                _say_status(made, pending)
             if not watch or pending.is_complete:
                 return
             time.sleep(_WATCH_SECONDS)
@@ -111,12 +113,12 @@ def _human_seconds(seconds: float) -> str:
 
 @index_command.command("update")
 @common_options
-@click.pass_obj
-def index_update(options: Options) -> None:
+@click.pass_context
+def index_update(ctx: click.Context) -> None:
     """Make the index complete now, and wait for it.
 
     Ctrl-C ends it at any time; what was done is kept. Where a process in the background is at it
-    already, this waits for that one.
+    already, this waits for that one. Exit status 4: some of it cannot be indexed now.
 
     \b
     Example:
@@ -125,6 +127,7 @@ def index_update(options: Options) -> None:
     from fusefs.session import index_worker
     from fusefs.session.search_setup import setup
 
+    options = ctx.ensure_object(Options)
     with open_instance(options) as instance, setup(instance) as made:
         indexer = made.indexer()
         with _bar(made) as show:
@@ -139,11 +142,14 @@ def index_update(options: Options) -> None:
                     tell=lambda: show(None),
                 )  # fmt: skip
                 if indexer.added == before:
-                    break  # what is left cannot be read now
+                    break  # what is left cannot be read, or embedded, now
+        if indexer.unavailable is not None:
+            say(f"Nothing is embedded: {indexer.unavailable}", err=True)
         if options.json:
             say_json({**asdict(pending), "complete": pending.is_complete, **_state(made)})
         else:
             _say_status(made, pending)
+        ctx.exit(Status.OK if pending.is_complete else Status.FAILED)
 
 
 @contextmanager

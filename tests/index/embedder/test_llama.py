@@ -152,7 +152,7 @@ def test_a_server_that_is_silent_or_away_gives_no_tokens() -> None:
 
 def test_while_a_server_fails_texts_are_cut_by_their_bytes(server: Server) -> None:
     text = "a line of text\n" * 300
-    model = CutByServer(WordsAlone(), server.address)
+    model = CutByServer(WordsAlone("none"), server.address)
     by_tokens = cut(text, [(at, at + 3) for at in range(0, len(text), 3)])
     assert list(model.cut(text)) == by_tokens
     server.answer = lambda _: (503, b"")
