@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NPM_STAMP := tests/forge/node_modules/.installed
 
+# No search index is made beside a demo, a test or a benchmark of something else.
+export FUSEFS_INDEX := off
+
 # Where `make install` puts things. DESTDIR stands before all of them, for packages.
 PREFIX := /usr/local
 DESTDIR :=

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fusefs.contract.chunks import Piece
+from fusefs.contract.texts import is_text
 from fusefs.index import layout
 from fusefs.index.postings import TermCounter
 from fusefs.index.segments import Table
@@ -43,16 +44,6 @@ class Content(NamedTuple):
     data: bytes | None
 
 
-def text_of(data: bytes) -> str | None:
-    """Return the text that `data` is, None where it is none: not UTF-8, or with a NUL."""
-    if b"\0" in data:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return None
-
-
 class _Cut(NamedTuple):
     sha256: bytes
     pieces: Sequence[Piece]
@@ -84,7 +75,7 @@ class Batch:
         if data is None or len(data) > LARGEST_TEXT:
             why = Why.TOO_LARGE
         else:
-            text = text_of(data)
+            text = data.decode() if is_text(data) else None
             why = Why.NOT_TEXT if text is None else Why.NOTHING
         self._why[sha256] = why
         if text is not None and not text.isspace():

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from fusefs.contract.paths import Path
 from fusefs.contract.sessions import OPERATOR
-from fusefs.index.batch import Content, Why, text_of
+from fusefs.index.batch import Content, Why
 from fusefs.index.embedder.models import EmbedderUnavailable
 from fusefs.index.index import Index, Lacking
 from fusefs.index.library import Library
@@ -280,7 +280,7 @@ class Indexer:
             with contextlib.suppress(OSError):
                 data = contents.read(viewer.view, path)
                 if data is not None and hashlib.sha256(data).digest() == index.sha256(document):
-                    return text_of(data)
+                    return data.decode()  # it is what was indexed, and so text
         return None
 
     def take(self) -> bool:

@@ -17,7 +17,7 @@ from fusefs.contract.errors import InvalidArgument
 from fusefs.contract.globs import Selection, compile_include
 from fusefs.contract.paths import Path, is_at_or_below, render
 from fusefs.contract.ranking import fuse
-from fusefs.index.batch import Why, text_of
+from fusefs.index.batch import Why
 from fusefs.index.best import best
 from fusefs.index.embedder.models import EmbedderUnavailable
 from fusefs.index.index import Index
@@ -357,7 +357,7 @@ class _Texts:
             return None
         if data is None or hashlib.sha256(data).digest() != self._index.sha256(document):
             return None
-        return text_of(data)
+        return data.decode()  # it is what was indexed, and so text
 
 
 def _matcher(root: Path, include: str | Sequence[str]) -> PathFilter | None:

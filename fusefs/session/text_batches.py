@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
+from fusefs.contract.texts import is_text
 from fusefs.session.line_patterns import LinePattern, Span
 
 _BOM = b"\xef\xbb\xbf"
@@ -23,14 +24,9 @@ def to_text(data: bytes, *, keep_cr: bool) -> bytes | None:
     A byte order mark at the beginning is left out, and so are carriage returns before line ends
     unless they are to be kept.
     """
-    if b"\0" in data:
+    if not is_text(data):
         return None
-    if not data.isascii():
-        try:
-            data.decode()
-        except UnicodeDecodeError:
-            return None
-        data = data.removeprefix(_BOM)
+    data = data.removeprefix(_BOM)
     return data if keep_cr or b"\r" not in data else data.replace(b"\r\n", b"\n")
 
 

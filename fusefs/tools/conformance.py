@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fusefs.contract.errors import ContractError
 from fusefs.contract.sessions import OPERATOR, SessionSpec
+from fusefs.index.upkeep import Upkeep
 from fusefs.session.session import Session
 from fusefs.store.instance import Instance
 from fusefs.tools.conformance_cases import Outcome, plant, run_cases
@@ -79,6 +80,7 @@ def _planted(
 ) -> Iterator[tuple[Instance, SessionSpec]]:
     """Make a throw-away instance with `tree` and the scenario's session in it."""
     with Instance.init(folder) as instance:
+        Upkeep(folder).pause()  # no case waits for an index, and all of it is thrown away soon
         plant(tree, Session(instance, OPERATOR))
         try:
             mount_all(tree, instance, folder.with_name("repositories"))

@@ -9,6 +9,8 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
+from fusefs.session.answers import Mode
+from fusefs.session.search_setup import setup
 from fusefs.session.session import Session
 from fusefs.tools.cli.app import run
 from fusefs.tools.conformance_faces import Answer, SessionFace
@@ -37,6 +39,8 @@ class FindingFace(SessionFace):
             return self._glob(dict(fields))
         if op == "grep":
             return self._grep(dict(fields))
+        if op == "search":
+            return self._search(dict(fields))
         return super()._do(op, fields)
 
     def _glob(self, given: dict[str, Any]) -> object:
@@ -60,6 +64,17 @@ class FindingFace(SessionFace):
         return found(results, search.truncated, [what.path for what in search.unread])
 
 
+    def _search(self, given: dict[str, Any]) -> object:
+        options = {key: given[key] for key in ("include", "limit") if key in given}
+        with setup(self._finder.view.instance) as made:
+            answer = made.searcher(self._finder).search(
+                given["query"], given.get("path", "."), mode=Mode.WORDS, **options
+            )
+        if given.get("results") == "text":
+            return answer.text()
+        return [_hit(hit.paths, hit.first_line, hit.last_line) for hit in answer.hits]
+
+
 class CommandFace:
     """The command line, in this very process."""
 
@@ -69,7 +84,9 @@ class CommandFace:
     def call(self, op: str, fields: Mapping[str, object]) -> Answer:
         """Make the call of a case and return its answer, a refusal included."""
         given: dict[str, Any] = dict(fields)
-        words = [*_options(given), "--", given["pattern"], given.get("path", ".")]
+        if op == "search":
+            given = {**given, "pattern": given["query"]}
+        words = [*_options(op, given), "--", given["pattern"], given.get("path", ".")]
         printed = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
         with redirect_stdout(printed):
             run([op, *self._options, *words])
@@ -77,11 +94,29 @@ class CommandFace:
         document = json.loads(printed.buffer.getvalue())
         if "error" in document:
             return Answer(error=document["error"]["text"], code=document["error"]["code"])
+        if op == "search":
+            return Answer(_hits(document["hits"], given))
         unread = [what["path"] for what in document["unread"]]
         return Answer(found(_results(document), document["truncated"], unread))
 
 
-def _options(given: Mapping[str, Any]) -> Iterator[str]:
+def _hits(hits: Sequence[Mapping[str, Any]], given: Mapping[str, Any]) -> object:
+    if given.get("results") == "text":
+        places = (f"{hit['path']}:{hit['first_line']}-{hit['last_line']}" for hit in hits)
+        return "\n\n".join(
+            f"{place}\n{hit['text']}" for place, hit in zip(places, hits, strict=True)
+        )
+    return [_hit(hit["paths"], hit["first_line"], hit["last_line"]) for hit in hits]
+
+
+def _hit(paths: Sequence[str], first: int, last: int) -> str:
+    """Return a hit as vectors spell it, with the further paths at which it stands."""
+    return "=".join((f"{paths[0]}:{first}-{last}", *paths[1:]))
+
+
+def _options(op: str, given: Mapping[str, Any]) -> Iterator[str]:
+    if op == "search":
+        yield "--mode=words"
     for key, flag in _FLAGS.items():
         if given.get(key):
             yield flag
@@ -91,7 +126,7 @@ def _options(given: Mapping[str, Any]) -> Iterator[str]:
     include = given.get("include", [])
     for pattern in [include] if isinstance(include, str) else include:
         yield f"--include={pattern}"
-    if "results" in given:
+    if op == "grep" and "results" in given:
         yield _RESULTS[given["results"]]
 
 

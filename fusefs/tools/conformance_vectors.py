@@ -21,12 +21,12 @@ Tree = Mapping[str, "str | Mapping[str, Any] | None"]
 
 _OPERATIONS = frozenset(
     {"list", "read", "write", "mkdir", "rm", "mv", "symlink", "stat", "format", "commit",
-     "cut", "halve", "glob", "grep"}
+     "cut", "halve", "glob", "grep", "search"}
 )  # fmt: skip
 _API_ONLY = frozenset({"format", "commit", "cut", "halve"})
 _CASE_KEYS = frozenset(
     {"op", "path", "target", "content", "recursive", "by", "entries", "world",
-     "directory_level", "text", "tokens", "size", "overlap", "least", "piece", "pattern",
+     "directory_level", "query", "text", "tokens", "size", "overlap", "least", "piece", "pattern",
      "include", "literal", "ignore_case", "before", "after", "limit", "results", "expect",
      "faces", "about"}
 )  # fmt: skip
@@ -142,7 +142,7 @@ def _case(number: int, data: Mapping[str, object]) -> Case:
     default: tuple[str, ...] = ("api", "mount")
     if op in _API_ONLY or data.get("by") == "operator":
         default = ("api",)
-    elif op in ("glob", "grep"):
+    elif op in ("glob", "grep", "search"):
         default = ("api", "cli")
     faces = data.get("faces", default)
     if not (isinstance(expect, Mapping) and isinstance(faces, Sequence)):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fusefs.contract.chunks import Piece
 from fusefs.contract.errors import InvalidArgument, NotADirectory
 from fusefs.contract.kinds import Kind
 from fusefs.contract.paths import Path, decode, is_at_or_below, render
@@ -13,6 +14,7 @@ from fusefs.tools.conformance_finding import found
 from tests.conformance.model import DIRECTORIES, ModelSession
 from tests.contract import naive
 from tests.contract.naive_globs import expanded, globbed, included
+from tests.index import naive as naive_index
 
 
 class ModelFinder:
@@ -83,6 +85,46 @@ class ModelFinder:
         results = list(_results(texts, allowed, more, given, pattern))
         return found(results, bool(more or unread), [render(at) for at in unread])
 
+    def search(self, given: Mapping[str, Any]) -> object:
+        """Answer a case of search, by words; no text of a case has more than one piece."""
+        if not given["query"].strip() or given.get("limit") == 0:
+            raise InvalidArgument("nothing to look for")
+        top = self._session.existing(given.get("path", "."))
+        include = given.get("include", [])
+        include = [include] if isinstance(include, str) else include
+        seen: dict[bytes, list[Path]] = {}
+        for at in self._visible():
+            data = self._session.nodes[at]
+            if isinstance(data, bytes) and data.strip():
+                seen.setdefault(data, []).append(at)
+        texts = {data: data.decode() for data in seen}
+        scores = naive_index.word_scores(
+            texts, naive_index.term_list(given["query"]), cut=lambda text: [Piece(0, len(text))]
+        )
+        hits = []
+        for (data, _), score in scores.items():
+            paths = [
+                at
+                for at in seen[data]
+                if is_at_or_below(at, top)
+                and (not include or included(include, tuple(map(decode, at[len(top) :]))))
+            ]
+            if paths:
+                hits.append((-round(score, 9), paths, texts[data]))
+        ranked = sorted(hits)[: given.get("limit", 10)]
+        if given.get("results") == "text":
+            return "\n\n".join(
+                f"{_place(paths[0], text)}\n{_shown(text)}" for _, paths, text in ranked
+            )
+        return [
+            "=".join((_place(paths[0], text), *map(render, paths[1:])))
+            for _, paths, text in ranked
+        ]
+
+    def _visible(self) -> list[Path]:
+        session = self._session
+        return [at for at in sorted(session.nodes) if naive.visible(session.rules, at)]
+
     def _below(self, top: Path) -> list[Path]:
         session = self._session
         return [
@@ -90,6 +132,20 @@ class ModelFinder:
             for at in sorted(session.nodes)
             if is_at_or_below(at, top) and at != top and naive.visible(session.rules, at)
         ]
+
+
+def _shown(text: str) -> str:
+    """A passage without blank lines at its ends."""
+    lines = text.rstrip().split("\n")
+    while not lines[0].strip():
+        lines.pop(0)
+    return "\n".join(lines)
+
+
+def _place(path: Path, text: str) -> str:
+    shown = _shown(text)
+    first = text[: text.index(shown)].count("\n") + 1
+    return f"{render(path)}:{first}-{first + shown.count(chr(10))}"
 
 
 def _results(

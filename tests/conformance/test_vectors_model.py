@@ -49,6 +49,8 @@ class ModelFace(SessionFace):
                 return self._finder.glob(fields)
             case "grep":
                 return self._finder.grep(fields)
+            case "search":
+                return self._finder.search(fields)
             case _:
                 return super()._do(op, fields)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from fusefs.contract.chunks import Piece
 from fusefs.index.terms import WORDS, terms_of
@@ -26,13 +26,15 @@ def term_list(text: str) -> list[str]:
 
 
 def word_scores(
-    texts: Mapping[bytes, str], terms: Sequence[str]
+    texts: Mapping[bytes, str],
+    terms: Sequence[str],
+    cut: Callable[[str], Sequence[Piece]] = cut_by_lines,
 ) -> dict[tuple[bytes, int], float]:
     """The BM25 score of each piece (text's key, ordinal) that has one of the terms."""
     pieces = {
         (key, at): Counter(term_list(text[piece.start : piece.end]))
         for key, text in texts.items()
-        for at, piece in enumerate(cut_by_lines(text))
+        for at, piece in enumerate(cut(text))
     }
     lengths = {piece: sum(found.values()) for piece, found in pieces.items()}
     average = sum(lengths.values()) / len(pieces) if pieces else 1
