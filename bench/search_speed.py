@@ -28,7 +28,8 @@ from typing import ParamSpec
 
 from bench import machine
 from bench.search_sizes import RandomModel, Vocabulary, make_instance
-from fusefs.index.batch import LARGEST_TEXT, text_of
+from fusefs.contract.texts import is_text
+from fusefs.index.batch import LARGEST_TEXT
 from fusefs.index.library import Library
 from fusefs.index.postings import TermCounter
 from fusefs.index.terms import words_of
@@ -62,7 +63,7 @@ def read_texts(megabytes: int) -> list[str]:
             data = file.read_bytes()
             if file.suffix == ".gz":
                 data = gzip.decompress(data)
-            text = text_of(data) if len(data) <= LARGEST_TEXT else None
+            text = data.decode() if len(data) <= LARGEST_TEXT and is_text(data) else None
             if text is not None:
                 found.append(text)
                 left -= len(data)
