@@ -8,9 +8,8 @@ a stretch is half open. Only a line feed breaks a line, so that lines are those 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
 from operator import itemgetter
 from typing import NamedTuple, Protocol
 
@@ -138,27 +137,17 @@ def windows(count: int, *, most: int = 256, overlap: int = 32) -> list[range]:
     return [range(edges[n], edges[n + 1] + overlap) for n in range(parts)]
 
 
-def line_starts(text: str) -> list[int]:
-    """Return where the lines of `text` start: at 0 and after each line feed.
-
-    After one at the end of the text starts a line without characters.
-    """
-    lines = text.split("\n")
-    lines.pop()
-    return [0, *accumulate(len(line) + 1 for line in lines)]
-
-
-def line_range(line_starts: Sequence[int], piece: Piece) -> tuple[int, int]:
+def line_range(text: str, piece: Piece) -> tuple[int, int]:
     """Return the first and the last line with characters of `piece`, counted from 1.
 
     A line feed belongs to the line that it ends.
 
     Args:
-        line_starts: those of the text.
+        text: the text.
         piece: not empty.
     """
-    first = bisect_right(line_starts, piece.start)
-    return first, bisect_right(line_starts, piece.end - 1, lo=first)
+    first = text.count("\n", 0, piece.start) + 1
+    return first, first + text.count("\n", piece.start, piece.end - 1)
 
 
 class _Measure(Protocol):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fusefs.contract.chunks import Piece, line_range, line_starts
+from fusefs.contract.chunks import Piece, line_range
 from fusefs.contract.errors import InvalidArgument
 from fusefs.contract.globs import Selection, compile_include
 from fusefs.contract.paths import Path, is_at_or_below, render
@@ -243,7 +243,7 @@ class Searcher:
             if passage in found:
                 found[passage] = _also(found[passage], places.all(span.document))
             elif len(found) < limit:
-                lines = line_range(line_starts(text), shown)
+                lines = line_range(text, shown)
                 paths = places.all(span.document)
                 found[passage] = _hit(piece, lines, passage, paths, fused, lists)
             else:

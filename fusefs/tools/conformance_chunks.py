@@ -15,7 +15,6 @@ from fusefs.contract.chunks import (
     cut_by_bytes,
     halve,
     line_range,
-    line_starts,
 )
 
 _TOKENIZERS: Mapping[str, Tokenizer] = {
@@ -79,5 +78,4 @@ def _numbers(values: object) -> list[int]:
 
 
 def _located(text: str, pieces: Iterable[Piece]) -> list[list[int]]:
-    starts = line_starts(text)
-    return [[*piece, *line_range(starts, piece)] for piece in pieces]
+    return [[*piece, *line_range(text, piece)] for piece in pieces]

@@ -21,7 +21,6 @@ from fusefs.contract.chunks import (
     cut_by_bytes,
     halve,
     line_range,
-    line_starts,
     windows,
 )
 from tests.contract import naive_chunks as naive
@@ -150,7 +149,7 @@ def test_one_line_of_ten_megabytes(line) -> None:
     tokens = words(text)
     for found in (cut(text, tokens), cut_by_bytes(text)):
         check_progress_and_cover(text, found)
-    assert line_range(line_starts(text), Piece(0, len(text))) == (1, 1)
+    assert line_range(text, Piece(0, len(text))) == (1, 1)
 
 
 def test_places_that_lie_far_apart_are_looked_through_few_times() -> None:
@@ -196,7 +195,7 @@ def test_lines_are_counted(text, data) -> None:
     start = data.draw(st.integers(0, len(text) - 1))
     end = data.draw(st.integers(start + 1, len(text)))
     [[_, _, *lines]] = naive.located(text, [(start, end)])
-    assert line_range(line_starts(text), Piece(start, end)) == tuple(lines)
+    assert line_range(text, Piece(start, end)) == tuple(lines)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +215,7 @@ def test_lines_are_counted(text, data) -> None:
     ],
 )
 def test_line_range(text, piece, expected) -> None:
-    assert line_range(line_starts(text), Piece(*piece)) == expected
+    assert line_range(text, Piece(*piece)) == expected
 
 
 @given(st.integers(0, 2000), sizes)
