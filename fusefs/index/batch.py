@@ -89,8 +89,10 @@ class Batch:
         for start, end in pieces:
             self._terms.add(text[start:end])
 
-    def write(self, txn: DerivedWriter) -> None:
-        """Write all of it; nobody else may have added anything since."""
+    def write(self, txn: DerivedWriter) -> bool:
+        """Write all of it; nothing, and return False, where another one has added some since."""
+        if any(txn.get(layout.KEYS + sha256) is not None for sha256 in self._why):
+            return False
         at = layout.counters(txn)
         cut = [one.sha256 for one in self._texts]
         # Those with pieces first: their numbers are those of the segment.
@@ -101,12 +103,13 @@ class Batch:
             at = at._replace(documents=at.documents + 1)
         for key, sha256 in self._keys.items():
             found = txn.get(layout.KEYS + sha256)
-            assert found is not None
-            txn.put(layout.KEYS + key, found)
+            if found is not None:  # else it was dropped meanwhile
+                txn.put(layout.KEYS + key, found)
         first = at.documents - len(self._why)
         layout.put_counters(txn, at._replace(generation=at.generation + 1))
         if cut:
             layout.add_segment(txn, self._table(first), self._counted.postings)
+        return True
 
     def _table(self, first_document: int) -> Table:
         spans = np.array([piece for one in self._texts for piece in one.pieces], np.uint32)

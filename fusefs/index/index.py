@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import struct
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +22,7 @@ from fusefs.index.vectors import SEGMENT_ROWS, Meanings, Owned, Runs, VectorFile
 from fusefs.store.derived_kv import DerivedDamaged, DerivedKV, DerivedReader, DerivedWriter
 from fusefs.store.flocks import try_lock
 
+_POLL_SECONDS = 0.01
 _DONE = struct.Struct("<I")
 _RUN = struct.Struct("<QI")
 _SHA256_KEY = 1 + 32
@@ -178,25 +181,44 @@ class Index:
     # Adding.
 
     @contextmanager
-    def adding(self) -> Iterator[bool]:
-        """Be the one who adds and drops; yields False where another process is at it."""
+    def adding(self, deadline: float = math.inf) -> Iterator[bool]:
+        """Be the one who adds and drops; yields False where another process is at it too long.
+
+        Args:
+            deadline: until when to wait, by `time.monotonic`.
+        """
         fd = os.open(self.folder / "adding.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            yield try_lock(fd)
+            while not (ours := try_lock(fd)) and time.monotonic() < deadline:
+                time.sleep(_POLL_SECONDS)
+            yield ours
         finally:
             os.close(fd)
 
-    def add(self, contents: Iterable[Content], cut: Cutter) -> None:
-        """Index contents by their words, those that are new: all or none (see `adding`).
+    def add(
+        self, contents: Sequence[Content], cut: Cutter, deadline: float = math.inf
+    ) -> bool:
+        """Index contents by their words, those that are new: all or none.
+
+        Nobody waits while they are cut, only for their being written.
 
         Args:
             contents: some megabytes at most.
             cut: makes the pieces.
+            deadline: until when to wait for others who add, by `time.monotonic`.
+
+        Returns:
+            Whether they are indexed.
         """
-        with self._kv.read() as txn:
-            batch = Batch(txn, contents, cut)
-        with self._kv.write() as txn:
-            batch.write(txn)
+        while True:
+            with self._kv.read() as txn:
+                batch = Batch(txn, contents, cut)
+            with self.adding(deadline) as ours:
+                if not ours:
+                    return False
+                with self._kv.write() as txn:
+                    if batch.write(txn):
+                        return True
 
     def unite_segments(self) -> bool:
         """Make one segment of several small ones; tell whether there were any (see `adding`)."""

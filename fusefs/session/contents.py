@@ -39,9 +39,9 @@ def read(view: ViewReader, path: Path) -> bytes | None:
 
 
 def batches(
-    view: ViewReader, catalogue: Catalogue, keys: Iterable[bytes]
+    view: ViewReader, catalogue: Catalogue, keys: Iterable[bytes], most_bytes: int = BATCH_BYTES
 ) -> Iterator[list[Content]]:
-    """Yield contents, some megabytes at a time; what cannot be read is left for another time."""
+    """Yield contents, about `most_bytes` at a time; what cannot be read is left out."""
     batch: list[Content] = []
     size = 0
     for key in keys:
@@ -49,7 +49,7 @@ def batches(
         if content is not None:
             batch.append(content)
             size += len(content.data or b"")
-        if size >= BATCH_BYTES or len(batch) >= BATCH_FILES:
+        if size >= most_bytes or len(batch) >= BATCH_FILES:
             yield batch
             batch, size = [], 0
     if batch:

@@ -22,6 +22,11 @@ _BRINGS_CONTENT = {Op.CREATE, Op.WRITE, Op.RESTORE, Op.BIND, Op.COMMIT, Op.FORGE
 """After which there may be contents that were not there before; all else moves or hides some."""
 
 
+def is_off() -> bool:
+    """Tell whether `$FUSEFS_INDEX` keeps this process from starting one."""
+    return os.environ.get("FUSEFS_INDEX") == "off"
+
+
 class IndexStarter:
     """Starts the process when there is something to do and none at it.
 
@@ -41,7 +46,7 @@ class IndexStarter:
 
         None is started where the index is paused, or `$FUSEFS_INDEX` is ``off``.
         """
-        if os.environ.get("FUSEFS_INDEX") == "off" or self._is_starting():
+        if is_off() or self._is_starting():
             return
         upkeep = self._upkeep
         if upkeep.is_paused or not self._is_behind():

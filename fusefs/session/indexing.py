@@ -35,7 +35,8 @@ _log = logging.getLogger(__name__)
 
 PIECES_AT_ONCE = 16
 """Pieces that are embedded and stored together: what a killed process has to do again."""
-_POLL_SECONDS = 0.05
+_WAIT_SECONDS = 5.0
+"""How long others who add words are waited for, before it is seen whether to go on."""
 
 
 @dataclass(slots=True)
@@ -46,8 +47,8 @@ class Pending:
         files: files that somebody sees.
         contents: different contents of those.
         words_pending: contents whose words are not indexed.
-        vectors_pending: contents that have words and lack vectors.
-        pieces_pending: pieces of those.
+        vectors_pending: contents that lack vectors, those without words among them.
+        pieces_pending: pieces that lack vectors, of contents that have words.
         left_out: contents that are not text, or too large.
     """
 
@@ -173,7 +174,7 @@ class Indexer:
         found.left_out = sum(1 for why in known.values() if why)
         if self._model.dimensions:
             lacking = index.without_vectors(known)
-            found.vectors_pending = len(lacking)
+            found.vectors_pending = len(lacking) + len(unknown)
             found.pieces_pending = sum(one.pieces - one.done for one in lacking)
         return found
 
@@ -203,14 +204,12 @@ class Indexer:
     ) -> bool:
         while may_go_on():
             self._library.lease.beat(self._instance.process)
-            with index.adding() as ours:
-                if ours:
-                    index.add(batch, self._model.cut)
-                    self.added += len(batch)
-                    while index.unite_segments():
+            if index.add(batch, self._model.cut, time.monotonic() + _WAIT_SECONDS):
+                self.added += len(batch)
+                with index.adding() as ours:
+                    while ours and index.unite_segments():
                         pass
-                    return True
-            time.sleep(_POLL_SECONDS)
+                return True
         return False
 
     # Vectors.
@@ -242,13 +241,8 @@ class Indexer:
             for job, one in zip(jobs, found, strict=True)
         ]  # fmt: skip
         # Under the lock of those who add words: they can tell when they would have to wait.
-        while True:
-            with index.adding() as ours:
-                if ours:
-                    with self._library.lease.held(self._instance.process):
-                        index.put_vectors(owned)
-                    break
-            time.sleep(_POLL_SECONDS)
+        with index.adding(), self._library.lease.held(self._instance.process):
+            index.put_vectors(owned)
         self.added += pieces
         return pieces
 
@@ -301,7 +295,7 @@ class Indexer:
         live = self.everything.keys()
         gone = 0
         for index in self._library.all():
-            with index.adding() as ours:
+            with index.adding(time.monotonic() + _WAIT_SECONDS) as ours:
                 gone += index.forget(live) if ours else 0
         return gone
 

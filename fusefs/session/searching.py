@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,8 +13,7 @@ from numpy.typing import NDArray
 
 from fusefs.contract.chunks import Piece, line_range
 from fusefs.contract.errors import InvalidArgument
-from fusefs.contract.globs import Selection, compile_include
-from fusefs.contract.paths import Path, is_at_or_below, render
+from fusefs.contract.paths import Path, render
 from fusefs.contract.ranking import fuse
 from fusefs.index.batch import Why
 from fusefs.index.best import best
@@ -29,6 +27,7 @@ from fusefs.session import contents
 from fusefs.session.answers import Completeness, Found, Hit, Mode
 from fusefs.session.catalogue import Catalogue
 from fusefs.session.known import KnownContents
+from fusefs.session.search_places import PathFilter, Places, Texts, path_filter
 from fusefs.session.session import Session
 from fusefs.store.derived_kv import DerivedDamaged
 
@@ -40,10 +39,8 @@ PATIENCE = 2.0
 _DEPTH = 200
 """Pieces of each ranked list that count, at least."""
 _ATTEMPTS = 5
-_POLL_SECONDS = 0.01
+_BATCH_BYTES = 1 << 20
 _BLANK_LINES = re.compile(r"(?:[^\S\n]*\n)*")
-
-PathFilter = Callable[[Path], bool]
 
 
 class _Lists(NamedTuple):
@@ -83,6 +80,7 @@ class Searcher:
         self._known = KnownContents()
         self._at: tuple[Index, int] | None = None
         self._visible: tuple[object, Visible] | None = None
+        self._refused: str | None = None
 
     def search(
         self,
@@ -93,6 +91,7 @@ class Searcher:
         mode: Mode = Mode.HYBRID,
         include: str | Sequence[str] = (),
         patience: float = PATIENCE,
+        tell: Callable[[str], None] = lambda step: None,
     ) -> Found:
         """Find the passages that answer `query` best.
 
@@ -103,6 +102,7 @@ class Searcher:
             mode: by what.
             include: which files count, as `fusefs.session.finding.Finder.grep` has it.
             patience: seconds to wait at most for files that are not indexed yet.
+            tell: told what is waited for.
 
         Raises:
             ContractError: `path` cannot be searched, or an argument makes no sense.
@@ -112,11 +112,12 @@ class Searcher:
         if not 1 <= limit <= MOST_HITS:
             raise InvalidArgument(f"limit must be from 1 to {MOST_HITS}.")
         root = self._session.searched(path)
-        matches = _matcher(root, include)
+        matches = path_filter(root, include)
+        deadline = time.monotonic() + patience
         for _ in range(_ATTEMPTS):
             index = self._library.answering(self._model)
             try:
-                self._catch_up(index, time.monotonic() + patience)
+                self._catch_up(index, deadline, tell)
                 found = self._attempt(index, query, root, limit, mode, matches)
             except DerivedDamaged as error:
                 self._library.replace(index, self._model, error)
@@ -127,28 +128,32 @@ class Searcher:
 
     # What the session sees.
 
-    def _catch_up(self, index: Index, deadline: float) -> None:
+    def _catch_up(self, index: Index, deadline: float, tell: Callable[[str], None]) -> None:
         """Follow what changed, and index what is not yet, until the deadline."""
         self.catalogue.refresh()
         at = (index, index.counters.dropped)
         if at != self._at:
             self._at = at
             self._known = KnownContents()
+        self._refused = None
         pending = self._known.follow(self.catalogue, index)
-        if pending:
-            self._index_now(index, pending, deadline)
+        try:
+            self._index_now(index, pending, deadline, tell)
+        except DerivedDamaged:
+            raise
+        except OSError as error:
+            self._refused = error.strerror or str(error)
 
-    def _index_now(self, index: Index, pending: Sequence[bytes], deadline: float) -> None:
-        """Index contents by their words; whoever is at it already is waited for."""
-        for batch in contents.batches(self._session.view, self.catalogue, pending):
-            while True:
-                if time.monotonic() >= deadline:
-                    return
-                with index.adding() as ours:
-                    if ours:
-                        index.add(batch, self._model.cut)
-                        break
-                time.sleep(_POLL_SECONDS)
+    def _index_now(
+        self, index: Index, pending: Sequence[bytes], deadline: float, tell: Callable[[str], None]
+    ) -> None:
+        """Index contents by their words, a little at a time, with others who are at it."""
+        view = self._session.view
+        for batch in contents.batches(view, self.catalogue, pending, _BATCH_BYTES):
+            tell(f"indexing {self._known.pending:,} files first")
+            if time.monotonic() >= deadline:
+                return
+            index.add(batch, self._model.cut, deadline)
             self._known.learn(index, [one.key for one in batch])
 
     # One question.
@@ -165,7 +170,7 @@ class Searcher:
         """Answer; None where the index or a file has changed meanwhile."""
         snapshot = index.snapshot()
         visible = self._visible_in(snapshot)
-        places = _Places(self.catalogue, self._known, root, matches)
+        places = Places(self.catalogue, self._known, root, matches)
         within = visible.mask if places.is_all else visible.mask & snapshot.mask(places.documents)
         lists = self._lists(index, snapshot, visible, query, mode)
         if lists is None:
@@ -175,8 +180,12 @@ class Searcher:
             _ranked(snapshot, places, scores, within & counted, depth)
             for scores, counted in _counted(lists)
         ]
-        texts = _Texts(self._session, index, places)
-        hits = self._hits(snapshot, places, fuse(ranked), lists, limit, texts)
+        unknown: frozenset[int] = frozenset()
+        if len(ranked) == 2:
+            known = index.meanings(snapshot).known
+            unknown = frozenset(piece for piece in ranked[0] if not known[piece])
+        texts = Texts(self._session, index, places)
+        hits = self._hits(snapshot, places, fuse(ranked, unknown=unknown), lists, limit, texts)
         if hits is None:
             return None
         completeness = self._completeness(index, snapshot, visible)
@@ -220,11 +229,11 @@ class Searcher:
     def _hits(
         self,
         snapshot: Snapshot,
-        places: _Places,
+        places: Places,
         fused: Mapping[int, float],
         lists: _Lists,
         limit: int,
-        texts: _Texts,
+        texts: Texts,
     ) -> list[Hit] | None:
         """Return the best passages, read now; None where one is not what was indexed any more."""
         found: dict[str, Hit] = {}
@@ -271,6 +280,8 @@ class Searcher:
                 f"{completeness.words_pending:,} of {completeness.files:,} files are not indexed "
                 "yet: what is in them is not found."
             )
+        if self._refused is not None:
+            notes.append(f"Nothing can be indexed now: {self._refused}.")
         if mode == Mode.WORDS:
             return notes
         if self._asking(index) is None:
@@ -284,97 +295,6 @@ class Searcher:
         return notes
 
 
-class _Places:
-    """Where documents are seen, as far as a question is about them."""
-
-    def __init__(
-        self, catalogue: Catalogue, known: KnownContents, root: Path, matches: PathFilter | None
-    ) -> None:
-        self._catalogue = catalogue
-        self._root = root
-        self._matches = matches
-        self.is_all = not root and matches is None
-        self._keys = known.keys
-        if not self.is_all:
-            below = {key for path, key in catalogue.below(root) if matches is None or matches(path)}
-            self._keys = {}
-            for key in below & known.documents.keys():
-                self._keys.setdefault(known.documents[key].number, []).append(key)
-        self._paths: dict[int, list[Path]] = {}
-
-    @property
-    def documents(self) -> Iterator[int]:
-        """The documents that are meant."""
-        return iter(self._keys)
-
-    def all(self, document: int) -> list[Path]:
-        """Return where a document is seen, in path order."""
-        paths = self._paths.get(document)
-        if paths is None:
-            paths = self._paths[document] = sorted(
-                path
-                for key in self._keys[document]
-                for path in self._catalogue.paths(key)
-                if is_at_or_below(path, self._root)
-                and (self._matches is None or self._matches(path))
-            )
-        return paths
-
-    def first(self, document: int) -> Path:
-        """Return the first path at which a document is seen."""
-        return self.all(document)[0]
-
-    def order(self, snapshot: Snapshot, piece: int) -> tuple[Path, int]:
-        """Return by what pieces of equal score are ordered."""
-        span = snapshot.span(piece)
-        return self.first(span.document), span.ordinal
-
-
-class _Texts:
-    """The texts of documents as the session would read them now, each verified.
-
-    Attributes:
-        unread: documents that cannot be read though nothing says that they have changed.
-    """
-
-    def __init__(self, session: Session, index: Index, places: _Places) -> None:
-        self._session = session
-        self._index = index
-        self._places = places
-        self.unread: set[int] = set()
-        self._known: dict[int, str | None] = {}
-
-    def of(self, document: int) -> str | None:
-        """Return a document's text, None where its first path has another content now."""
-        if document not in self._known:
-            self._known[document] = self._read(document)
-        return self._known[document]
-
-    def _read(self, document: int) -> str | None:
-        try:
-            data = contents.read(self._session.view, self._places.first(document))
-        except OSError:
-            return None
-        if data is None or hashlib.sha256(data).digest() != self._index.sha256(document):
-            return None
-        return data.decode()  # it is what was indexed, and so text
-
-
-def _matcher(root: Path, include: str | Sequence[str]) -> PathFilter | None:
-    """Return what tells whether a path at or below `root` is included; None where all are."""
-    if not include:
-        return None
-    selection = compile_include([include] if isinstance(include, str) else include)
-
-    def matches(path: Path) -> bool:
-        here: Selection | None = selection
-        for name in path[len(root) : -1]:
-            here = here and here.enter(name)
-        return path == root or (here is not None and here.wants(path[-1]))
-
-    return matches
-
-
 def _counted(lists: _Lists) -> Iterator[tuple[NDArray[np.float64], Mask]]:
     if lists.words is not None:
         yield lists.words, lists.words > 0
@@ -383,7 +303,7 @@ def _counted(lists: _Lists) -> Iterator[tuple[NDArray[np.float64], Mask]]:
 
 
 def _ranked(
-    snapshot: Snapshot, places: _Places, scores: NDArray[np.float64], mask: Mask, depth: int
+    snapshot: Snapshot, places: Places, scores: NDArray[np.float64], mask: Mask, depth: int
 ) -> list[int]:
     """Return the best pieces, best first; equal ones in path order."""
     pieces = best(scores, mask, depth)
@@ -400,7 +320,7 @@ def _ranked(
 
 
 def _best_first(
-    snapshot: Snapshot, places: _Places, scores: Mapping[int, float]
+    snapshot: Snapshot, places: Places, scores: Mapping[int, float]
 ) -> Iterator[int]:
     """Yield pieces, those of equal score in path order; paths are looked up for those alone."""
     ranked = sorted(scores, key=scores.__getitem__, reverse=True)

@@ -53,9 +53,7 @@ class IndexMachine(RuleBasedStateMachine):
         contents = [Content(key_of(text), text.encode()) for text in texts]
         if alias:
             contents += [Content(b"blob" + key_of(t)[:16], t.encode()) for t in texts]
-        with self.index.adding() as ours:
-            assert ours
-            self.index.add(contents, naive.cut_by_lines)
+        assert self.index.add(contents, naive.cut_by_lines)
         self.texts |= {key_of(text): text for text in texts}
 
     @rule()

@@ -105,7 +105,8 @@ def test_pausing_and_rebuilding(filled: Cli) -> None:
     filled("index", "resume")
     filled("index", "update")
     filled("index", "rebuild")
-    assert filled("index", "status", "--json").json["words_pending"] == 3
+    status = filled("index", "status", "--json").json
+    assert (status["words_pending"], status["vectors_pending"]) == (3, 3)
     assert filled("search", "how do I make a loaf?", "/").err == ""
     filled("index", "update")
     assert filled("index", "status", "--json").json["complete"]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from fusefs.contract.errors import AccessDenied, InvalidArgument, NotFound
 from fusefs.contract.levels import Level
+from fusefs.index.index import Index
 from fusefs.session.answers import Mode
 from fusefs.session.binding import bind
 from fusefs.session.searching import Searcher
@@ -209,8 +212,8 @@ def test_a_rebuilt_index_takes_over_when_it_is_complete(place: Place) -> None:
     place.library.rebuild(place.model)
     found = place.searcher().search("aubergine")
     assert (paths(found), found.notes) == (["/a.txt"], [])
-    assert place.indexer().pending().vectors_pending == 0
-    assert place.indexer().pending().words_pending == 1
+    pending = place.indexer().pending()
+    assert (pending.words_pending, pending.vectors_pending) == (1, 1)
     place.complete()
     assert len(place.model.embedded) == 2
     assert paths(place.searcher().search("aubergine")) == ["/a.txt"]
@@ -277,3 +280,36 @@ def test_rules_that_change_hold_at_once(place: Place) -> None:
     with pytest.raises(AccessDenied):
         searcher.search("apples", "/a")
     assert paths(searcher.search("apples", "/b")) == ["/b/y.txt"]
+
+
+def test_what_has_no_vector_yet_is_not_behind_what_only_means_something(place: Place) -> None:
+    for number in range(30):
+        place.owner.write(f"/a{number}.txt", b"penguins %d" % number)
+    place.complete()
+    place.owner.write("/z.txt", b"platypus")
+    found = place.searcher().search("platypus", limit=3)
+    assert paths(found)[0] == "/z.txt"
+
+
+def test_a_full_disk_leaves_what_is_indexed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.owner.write("/a.txt", b"apples")
+    place.complete()
+    place.owner.write("/b.txt", b"apples too")
+
+    def full(*_: object) -> bool:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Index, "add", full)
+    found = place.searcher().search("apples", mode=Mode.WORDS)
+    assert paths(found) == ["/a.txt"]
+    assert found.notes[-1] == "Nothing can be indexed now: No space left on device."
+
+
+def test_a_question_waits_no_longer_than_it_may_for_others(place: Place) -> None:
+    place.owner.write("/a.txt", b"apples")
+    place.complete()
+    place.owner.write("/b.txt", b"berries")
+    with place.library.answering(place.model).adding():
+        found = place.searcher().search("apples", mode=Mode.WORDS, patience=0.05)
+    assert paths(found) == ["/a.txt"]
+    assert "1 of 2 files are not indexed yet" in found.notes[0]

@@ -28,6 +28,8 @@ _BLOCK = 1 << 18
 """Bytes of text that are looked at together, so that the arrays stay small."""
 _MOST_AT_ONCE = 1 << 14
 """Characters that the library is given together: it needs some hundred bytes for each."""
+_NEAREST = 64
+"""Characters before a place among which there is one that tells of the word it may be in."""
 _PADDING = bytes(16)
 
 _SPACE, _MARK, _WORD = range(3)
@@ -147,7 +149,7 @@ class Tokenizer:
             encoding = self._library.encode(text[start:end], add_special_tokens=False)
             spans = _spans_of(encoding).at(start)
             heads = np.unique(np.array(encoding.word_ids, np.int64), return_index=True)[1]
-            if unended and len(heads) and spans.starts[0] == start:
+            if unended and len(heads) and spans.starts[0] == start and self._goes_on(text, start):
                 rest = int(heads[1]) if len(heads) > 1 else len(spans.ids)
                 found[-1].ends[-1] = spans.ends[rest - 1]
                 spans, heads = spans.between(rest, len(spans.ids)), heads[1:] - rest
@@ -161,6 +163,13 @@ class Tokenizer:
                 found.append(spans)
             start = end
         return joined(found)
+
+    def _goes_on(self, text: str, at: int) -> bool:
+        """Tell whether the word that is before a place goes on there."""
+        nearest = range(at - 1, max(at - _NEAREST, -1), -1)
+        before = next((place for place in nearest if text[place].isalnum()), at - 1)
+        around = self._library.encode(text[before : at + 1], add_special_tokens=False)
+        return len(set(around.word_ids)) < 2
 
 
 def _is_by_word(library: tokenizers.Tokenizer) -> bool:

@@ -73,6 +73,7 @@ def glob_command(
 @click.option("-g", "--include", metavar="GLOB", multiple=True,
               help="Search only files called so ('*.py'), or at such a path below PATH "
                    "('src/**'); '!GLOB' leaves files out. May be repeated; the last one counts.")
+@click.option("-n", "--line-number", is_flag=True, expose_value=False, hidden=True)  # always so
 @click.option("-l", "--files-with-matches", "names_only", is_flag=True, help="Print paths only.")
 @click.option("-c", "--count", "count_only", is_flag=True,
               help="Print for each file how many lines match.")

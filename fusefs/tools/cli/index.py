@@ -13,7 +13,7 @@ import click
 
 from fusefs.tools.cli.groups import Commands
 from fusefs.tools.cli.options import Options, common_options, open_instance
-from fusefs.tools.cli.output import Status, say, say_json, say_table
+from fusefs.tools.cli.output import CommandFailed, Failure, Status, say, say_json, say_table
 
 if TYPE_CHECKING:
     from fusefs.session.indexing import Pending
@@ -39,12 +39,15 @@ def index_command() -> None:
 def index_status(options: Options, watch: bool) -> None:
     """Say how complete the index is.
 
+    With --watch and --json, a line for each look.
+
     \b
     Example:
       fusefs index status
       fusefs index status --watch
       fusefs index status --json | jq .vectors_pending
     """
+    from fusefs.session.index_starter import is_off
     from fusefs.session.search_setup import setup
 
     with open_instance(options) as instance, setup(instance) as made:
@@ -55,16 +58,22 @@ def index_status(options: Options, watch: bool) -> None:
                 made.library.forget_complete()
                 made.start_worker()
             if options.json:
-                say_json({**asdict(pending), "complete": pending.is_complete, **_state(made)})
+                say_json({**asdict(pending), **_state(made, pending)}, one_line=watch)
             else:
                 _say_status(made, pending)
             if not watch or pending.is_complete:
                 return
+            if made.library.is_paused or is_off():
+                raise CommandFailed(
+                    Failure("FS_UNAVAILABLE", "Nobody makes the index now: fusefs index resume, "
+                            "or fusefs index update.", Status.FAILED)
+                )  # fmt: skip
             time.sleep(_WATCH_SECONDS)
 
 
-def _state(made: Setup) -> dict[str, object]:
+def _state(made: Setup, pending: Pending) -> dict[str, object]:
     return {
+        "complete": pending.is_complete,
         "model": made.loaded.name,
         "unavailable": made.loaded.unavailable,
         "paused": made.library.is_paused,
@@ -79,7 +88,7 @@ def _say_status(made: Setup, pending: Pending) -> None:
 
     vectors = left(pending.vectors_pending)
     rate = made.library.rate
-    if pending.pieces_pending:
+    if pending.pieces_pending and not pending.words_pending:
         vectors += f" ({pending.pieces_pending:,} pieces"
         if rate:
             vectors += f", {rate:,.0f}/s, {_human_seconds(pending.pieces_pending / rate)} left"
@@ -146,7 +155,7 @@ def index_update(ctx: click.Context) -> None:
         if indexer.unavailable is not None:
             say(f"Nothing is embedded: {indexer.unavailable}", err=True)
         if options.json:
-            say_json({**asdict(pending), "complete": pending.is_complete, **_state(made)})
+            say_json({**asdict(pending), **_state(made, pending)})
         else:
             _say_status(made, pending)
         ctx.exit(Status.OK if pending.is_complete else Status.FAILED)

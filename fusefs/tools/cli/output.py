@@ -161,9 +161,9 @@ VISIBLE_CONTROLS = {c: f"\\x{c:02x}" for c in (*range(32), *range(127, 160))} | 
 _SHOWN_ON_TERMINALS = {c: s for c, s in VISIBLE_CONTROLS.items() if chr(c) != "\t"}
 
 
-def say_json(document: Mapping[str, Any]) -> None:
-    """Print one JSON document."""
-    click.echo(json.dumps(document, indent=2))
+def say_json(document: Mapping[str, Any], *, one_line: bool = False) -> None:
+    """Print one JSON document; on one line where others follow."""
+    click.echo(json.dumps(document, indent=None if one_line else 2))
 
 
 def say_table(rows: Sequence[Sequence[str]], *, heads: Sequence[str] = ()) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fusefs.tools.cli.options import Options, common_options, open_session, session_option
-from fusefs.tools.cli.output import Status, say, say_json
+from fusefs.tools.cli.output import Status, say, say_json, steps
 
 if TYPE_CHECKING:
     from fusefs.session.answers import Found, Hit
@@ -29,7 +29,8 @@ _PATIENCE = 10.0
     show_default=True, help="By what to search: both, or one alone.",
 )
 @click.option(
-    "-g", "--include", metavar="GLOB", multiple=True, help="Only files that this matches."
+    "-g", "--include", metavar="GLOB", multiple=True,
+    help="Only files called so, as for grep: '!GLOB' leaves files out. May be repeated.",
 )
 @session_option
 @common_options
@@ -46,7 +47,8 @@ def search_command(
     """Find the passages that answer QUERY best, below PATH.
 
     Ask in your own words, or for a name in code: passages are ranked by meaning and by words
-    together. Only what the session sees is found, as it is now. Exit status 1: nothing was found.
+    together. Only what the session sees is found, as it is now. Exit status 1: nothing was found
+    (by meaning there is always something nearest).
 
     \b
     Example:
@@ -57,10 +59,15 @@ def search_command(
     from fusefs.session.search_setup import searching
 
     options = ctx.ensure_object(Options)
-    with open_session(options, session_name) as session, searching(session) as searcher:
+    with (
+        open_session(options, session_name) as session,
+        searching(session) as searcher,
+        steps() as show,
+    ):
         found = searcher.search(
-            query, path, limit=limit, mode=Mode(mode), include=include, patience=_PATIENCE
-        )
+            query, path, limit=limit, mode=Mode(mode), include=include, patience=_PATIENCE,
+            tell=show,
+        )  # fmt: skip
     for note in found.notes:
         say(f"Note: {note}", err=True)
     if options.json:

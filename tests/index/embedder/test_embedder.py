@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
@@ -216,3 +218,18 @@ def test_a_cache_that_cannot_be_written_says_so(tiny: Path, tmp_path: Path) -> N
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(EmbedderUnavailable, match="cannot be prepared"):
         Embedder(load_model(tiny), tmp_path / "cache").embed_query("?")
+
+
+def test_nothing_is_kept_or_told_of_who_embeds(tmp_path: Path) -> None:
+    """Builds of onnxruntime that report usage leave a number of the machine in the user's home."""
+    program = (
+        "from pathlib import Path; from fusefs.index.embedder.models import load_model\n"
+        "from fusefs.index.embedder.embedder import Embedder\n"
+        "print(Embedder(load_model(), Path.home() / 'cache').embed_query('a').shape)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={"HOME": str(tmp_path)}, capture_output=True,
+        text=True, check=True, timeout=120,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("(384,)\n", "")
+    assert [file.name for file in tmp_path.iterdir()] == ["cache"]

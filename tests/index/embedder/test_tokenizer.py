@@ -8,7 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import tokenizers
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fusefs.index.embedder import tokenizer as module
@@ -90,6 +90,9 @@ def test_tokens_are_the_library_s_however_words_are_strung(shared: Tokenizer, te
         st.tuples(st.sampled_from(["x", "é", "日", "ab ", "é.", "か"]), st.integers(1, 400))
     )
 )
+@example(parts=[("x", 256), ("日", 1)])
+@example(parts=[("x", 256), ("\u3000", 1), ("x", 300)])
+@example(parts=[("x", 255), ("\x01", 1), ("x", 300)])
 def test_a_text_is_divided_in_parts_without_a_trace(parts: list[tuple[str, int]]) -> None:
     text = "".join(part * times for part, times in parts)
     with mock.patch.object(module, "_BLOCK", 64), mock.patch.object(module, "_MOST_AT_ONCE", 256):
